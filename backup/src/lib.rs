@@ -45,5 +45,8 @@ pub use prune::Pruned;
 pub use repository::{Protection, Repository};
 pub use restore::{RestoreOptions, Restored};
 pub use run::{Report, RunDatabase, RunInfo, store_name};
-pub use ship::{RestoredShip, ShipOptions, Shipped, ShippedSpan, Shipper};
+pub use ship::{
+    Followed, Follower, RestoredShip, ShipOptions, Shipped, ShippedSpan, Shipper, StandbyFolder, promote_standby,
+    replace_standby, standby_folder,
+};
 pub use verify::Verified;

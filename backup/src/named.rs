@@ -18,7 +18,8 @@ pub fn place_is_folder(name: &str) -> bool {
     name.split_once("://").is_none_or(|(scheme, _)| scheme.contains('/'))
 }
 
-/// The [`place`] of a name, with these variables instead of the environment: credentials and the endpoint of an object store (`AWS_…`).
+/// The [`place`] of a name, with these variables instead of the environment: credentials and the endpoint of an object
+/// store (`AWS_…`).
 ///
 /// # Errors
 /// As [`place`].

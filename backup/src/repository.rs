@@ -173,6 +173,18 @@ impl Repository {
         Ok(self.list(RUNS).await?.iter().map(|file| name_of(&file.path).to_owned()).collect())
     }
 
+    /// The length of all of its files, those of a shipped store too.
+    ///
+    /// # Errors
+    /// Those of the place.
+    pub async fn bytes(&self) -> Result<u64> {
+        let mut bytes = self.read(REPOSITORY).await?.len() as u64;
+        for path in [RUNS, RUNNING, PACKS, SHIP] {
+            bytes += self.list(path).await?.iter().map(|file| file.bytes).sum::<u64>();
+        }
+        Ok(bytes)
+    }
+
     pub(crate) async fn manifest(&self, run: &str) -> Result<Manifest> {
         let path = format!("{RUNS}/{run}");
         let file = match self.place.read(&path).await {

@@ -89,8 +89,9 @@ fn written(format: BodyFormat, count: usize) -> Result<Vec<f64>> {
             break;
         }
     }
-    let of = |thread: &str| last.get(thread).copied().unwrap_or_default();
-    let (flushed, compacted, all) = (of(FLUSHER), of(COMPACTOR), sum(&last) - sum(&first));
+    let used = since(&first, &last);
+    let of = |thread: &str| used.get(thread).copied().unwrap_or_default();
+    let (flushed, compacted, all) = (of(FLUSHER), of(COMPACTOR), sum(&used));
     let (gets, listed) = (gets(&documents, bulks)?, listed(&documents, count)?);
     database.close()?;
     let log = all - flushed - compacted;
@@ -112,7 +113,7 @@ fn gets(documents: &Documents<<Lsm as Engine>::Database>, bulks: u64) -> Result<
     for id in &ids {
         black_box(block_on(documents.get(id, &GetOptions::default()))?.to_json());
     }
-    Ok((sum(&by_threads()?) - sum(&first)).micros() / ids.len() as f64)
+    Ok(sum(&since(&first, &by_threads()?)).micros() / ids.len() as f64)
 }
 
 /// Microseconds of a document in a listing with documents.
@@ -129,7 +130,7 @@ fn listed(documents: &Documents<<Lsm as Engine>::Database>, count: usize) -> Res
         }
         next = batch.next;
     }
-    Ok((sum(&by_threads()?) - sum(&first)).micros() / read as f64)
+    Ok(sum(&since(&first, &by_threads()?)).micros() / read as f64)
 }
 
 /// What a thread has used: bytes that it wrote, and nanoseconds of a processor.
@@ -158,6 +159,16 @@ fn sum(threads: &BTreeMap<String, Used>) -> Used {
     threads.values().fold(Used::default(), add)
 }
 
+/// What threads used between two looks. Those that ended meanwhile count as nothing.
+fn since(first: &BTreeMap<String, Used>, last: &BTreeMap<String, Used>) -> BTreeMap<String, Used> {
+    let used = |(name, last): (&String, &Used)| {
+        let first = first.get(name).copied().unwrap_or_default();
+        let (bytes, time) = (last.bytes.saturating_sub(first.bytes), last.time.saturating_sub(first.time));
+        (name.clone(), Used { bytes, time })
+    };
+    last.iter().map(used).collect()
+}
+
 /// What the threads of this process have used, by their names.
 fn by_threads() -> Result<BTreeMap<String, Used>> {
     let mut used = BTreeMap::<String, Used>::new();
@@ -177,6 +188,17 @@ fn by_threads() -> Result<BTreeMap<String, Used>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Other tests of the process end while this one measures.
+    #[test]
+    fn threads_that_end_take_nothing_from_the_others() {
+        let used = |bytes| Used { bytes, time: bytes };
+        let first =
+            BTreeMap::from([("gone".to_owned(), used(9)), ("fewer".to_owned(), used(8)), ("on".to_owned(), used(1))]);
+        let last =
+            BTreeMap::from([("fewer".to_owned(), used(5)), ("on".to_owned(), used(4)), ("new".to_owned(), used(2))]);
+        assert!(sum(&since(&first, &last)) == used(5));
+    }
 
     #[test]
     fn what_is_written_is_counted_where_it_is_written() {

@@ -1,16 +1,17 @@
-//! A store in a folder, for who copies its tables and its log elsewhere while it is in use.
+//! A store in a folder, for who copies its tables and its log elsewhere while it is in use; and one that follows it.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use kv_api::Result;
-use occ::OccDatabase;
+use occ::store::Store;
+use occ::{OccDatabase, last_version};
 
 use crate::folder::io_error;
 use crate::on_disk::{CopiedTable, DiskStore, LINKS, OnDisk};
-use crate::wal::WalStore;
-use crate::wal::follow::Tail;
+use crate::wal::follow::{Tail, Together};
+use crate::wal::{LogRecord, WalStore};
 
 /// The tables of a store as of a flush, as a store of its own in a folder of links. Dropping it removes the folder.
 #[derive(Debug)]
@@ -52,6 +53,43 @@ pub trait FollowedStore: Send + Sync + 'static {
 
     /// Whether these bytes are those of the table of this [name](CopiedTable::name).
     fn is_table(&self, name: &str, bytes: &[u8]) -> bool;
+}
+
+/// A store that follows the log of another one ([`DiskOptions::standby`](crate::DiskOptions::standby)).
+pub trait StandbyStore: Send + Sync + 'static {
+    /// The version of the newest batch.
+    ///
+    /// # Errors
+    /// The store's errors.
+    fn version(&self) -> Result<i64>;
+
+    /// Applies the records that the store does not have, oldest first, some in one batch. Each is durable and readable
+    /// then. After an error the store has a part of them.
+    ///
+    /// # Errors
+    /// 1522 if they do not continue the store, or are damaged; the store's errors.
+    fn replay(&self, records: &[LogRecord]) -> Result<()>;
+}
+
+impl<S: DiskStore> StandbyStore for OccDatabase<OnDisk<WalStore<S>>> {
+    fn version(&self) -> Result<i64> {
+        // After a failed sync the store has rows that the disk may not have.
+        self.check_open()?;
+        last_version(&self.store().snapshot()?)
+    }
+
+    fn replay(&self, records: &[LogRecord]) -> Result<()> {
+        let mut together = Together::after(self.version()?);
+        for (at, record) in records.iter().enumerate() {
+            let are_enough = together.add(record)?;
+            if (are_enough || at + 1 == records.len())
+                && let Some(batch) = together.take()?
+            {
+                OccDatabase::replay(self, batch)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl<S: DiskStore> FollowedStore for OccDatabase<OnDisk<WalStore<S>>> {

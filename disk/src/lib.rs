@@ -33,6 +33,6 @@ pub mod synced;
 pub mod testing;
 pub mod wal;
 
-pub use followed::{FollowedStore, LinkedTables};
+pub use followed::{FollowedStore, LinkedTables, StandbyStore};
 pub use on_disk::{CopiedTable, DiskStore, NewCopy, OnDisk, older};
 pub use options::{DEFAULT_CACHE_BYTES, DiskOptions};

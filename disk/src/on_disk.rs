@@ -59,7 +59,8 @@ pub trait DiskStore: Store + Sized {
         false
     }
 
-    /// Copies everything that is applied and synced, as [`copy_snapshot`](Self::copy_snapshot) does. Returns the version of its newest batch.
+    /// Copies everything that is applied and synced, as [`copy_snapshot`](Self::copy_snapshot) does. Returns the
+    /// version of its newest batch.
     ///
     /// # Errors
     ///

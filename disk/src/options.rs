@@ -53,6 +53,15 @@ impl DiskOptions {
         self
     }
 
+    /// Opens a snapshot that nobody has taken into use, for who lets it follow the store that it was copied from
+    /// ([`StandbyStore`](crate::StandbyStore)). Other writes are refused: 2023.
+    #[must_use]
+    pub fn standby(mut self) -> Self {
+        self.is_copy = true;
+        self.occ = self.occ.standby();
+        self
+    }
+
     /// Sets the clock.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {

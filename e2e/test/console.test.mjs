@@ -40,7 +40,7 @@ const OF_DOCUMENTS = [
   doc('notes', '_design/posts'),
 ];
 const VAULT = '#/db/vault/vault';
-const OF_ADMINISTRATORS = ['#/replications', '#/users', '#/config', '#/server'];
+const OF_ADMINISTRATORS = ['#/replications', '#/backups', '#/users', '#/config', '#/server'];
 
 /** The pages that each kind of user opens. The last one is not signed in. */
 const USERS = {
@@ -622,6 +622,14 @@ test('attachments go up and down', async (t) => {
     page.getByRole('link', { name: 'Download two.txt' }).click(),
   ]);
   assert.equal(download.suggestedFilename(), 'two.txt');
+  // Dragged out of the window.
+  const dragged = await page.getByRole('link', { name: 'Download two.txt' }).evaluate((one) => {
+    const event = new DragEvent('dragstart', { dataTransfer: new DataTransfer(), bubbles: true });
+    one.dispatchEvent(event);
+    return event.dataTransfer.getData('DownloadURL');
+  });
+  const [, address] = /^text\/plain:two\.txt:(http.*)$/.exec(dragged);
+  assert.equal(new URL(address).pathname, '/db/one/two.txt');
   await page.getByRole('button', { name: 'Delete two.txt' }).click();
   await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
   await page.getByRole('button', { name: 'Delete two.txt' }).waitFor({ state: 'detached' });

@@ -496,13 +496,13 @@ test('figures are read while they are shown, and not from other pages', async (t
   await page.clock.install();
   let asked = 0;
   page.on('request', (one) => {
-    if (one.url().endsWith('/_stats')) asked += 1;
+    if (one.url().includes('/_couch_layer/figures')) asked += 1;
   });
   await visit('#/server');
   await page.getByRole('img', { name: /^Requests:/ }).waitFor();
   const first = asked;
   const [next] = await Promise.all([
-    page.waitForRequest((one) => one.url().endsWith('/_stats')),
+    page.waitForRequest((one) => one.url().includes('/_couch_layer/figures')),
     page.clock.runFor(6_000),
   ]);
   assert.ok(first > 0 && next);

@@ -21,7 +21,7 @@ const NOT_RUN = [
   ['docs/start.md', 'git clone', `fetches the repository, and ${BUILDS}`],
   ['docs/operating.md', 'systemctl enable', 'needs systemd, and writes into the system'],
   ['docs/operating.md', 'podman build', `needs a container engine, and ${BUILDS}`],
-  ['docs/backup.md', '--ship-to /mnt', 'needs a disk at /mnt, and times of a store that was shipped'],
+  ['docs/backup.md', '--ship-to /mnt', 'needs a disk at /mnt, times of a store that was shipped, and a second server'],
   ['docs/console.md', 'X-Couch-Layer-Setup-Token', 'needs the token of a start; `server/tests/http/setup.rs` sends it'],
   ['docs/foundationdb.md', null, 'needs a cluster; `.github/workflows/foundationdb.yml` runs its tests on one'],
 ];

@@ -60,7 +60,8 @@ fn fill(documents: &Documents<LsmDatabase>, from: u64) -> Vec<(String, RevId)> {
 
 /// Writes documents as room comes back, until there are `wanted`.
 fn fill_again(documents: &Documents<LsmDatabase>, from: u64, wanted: usize) -> Vec<(String, RevId)> {
-    let until = Instant::now() + Duration::from_secs(120);
+    // What a small part of the rows hides comes back after a minute or more without a write.
+    let until = Instant::now() + Duration::from_secs(600);
     let mut written = Vec::new();
     while written.len() < wanted {
         assert!(Instant::now() < until, "after {} documents no more room came back", written.len());

@@ -231,6 +231,8 @@ codes! {
     INVALID_MUTATION_TYPE = 2018, "invalid_mutation_type";
     /// A transaction that wrote nothing has no commit version, hence no versionstamp.
     NO_COMMIT_VERSION = 2021, "no_commit_version";
+    /// A transaction that wrote something, in a database that only follows another one.
+    TRANSACTION_READ_ONLY = 2023, "transaction_read_only";
     /// A cluster file that does not name a cluster.
     CONNECTION_STRING_INVALID = 2104, "connection_string_invalid";
     /// An operation that the engine does not support.

@@ -192,7 +192,8 @@ pub enum ErrorKind {
     /// Functions of a view group that gave no result at all, with the reason. 500.
     #[error("{0}")]
     Functions(String),
-    /// An error of the store. 503 if a retry may help or the outcome is unknown, 507 if it is full, 500 otherwise.
+    /// An error of the store. 503 if a retry may help, the outcome is unknown, or the store only follows another one,
+    /// 507 if it is full, 500 otherwise.
     #[error("{}", store_reason(.0))]
     Store(kv_api::Error),
     /// Rows that this layer cannot have written. 500.
@@ -291,7 +292,13 @@ impl Error {
             | ErrorKind::QuotaExceeded { .. }
             | ErrorKind::PatchTooMuch
             | ErrorKind::TransactionTooLarge => 413,
-            ErrorKind::Store(error) if error.is_retryable() || error.code() == kv_api::error::TRANSACTION_TIMED_OUT => {
+            ErrorKind::Store(error)
+                if error.is_retryable()
+                    || matches!(
+                        error.code(),
+                        kv_api::error::TRANSACTION_TIMED_OUT | kv_api::error::TRANSACTION_READ_ONLY
+                    ) =>
+            {
                 503
             }
             ErrorKind::Store(error) if error.code() == kv_api::error::STORAGE_QUOTA_EXCEEDED => 507,
@@ -407,6 +414,11 @@ impl Error {
     /// Whether the error is about rows that cannot be read. Such an error concerns only the document that has the rows.
     pub fn is_damage(&self) -> bool {
         matches!(self.kind(), ErrorKind::Corrupt(_) | ErrorKind::UnknownFormat(_)) || self.unreadable().is_some()
+    }
+
+    /// Whether the store only follows another one, and takes no writes.
+    pub fn is_read_only(&self) -> bool {
+        self.kv_error().is_some_and(|error| error.code() == kv_api::error::TRANSACTION_READ_ONLY)
     }
 
     /// The range of keys whose rows the store cannot read, since its files are damaged there.

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use kv_api::{Database, Error, MutationType, Read, Result, Transaction, TransactionOption};
-use occ::store::Snapshot;
-use occ::{OccBuilder, OccDatabase};
+use occ::store::{Batch, Snapshot, Store};
+use occ::{ManualClock, OccBuilder, OccDatabase, last_version};
 use support::*;
 
 type Tx = <Db as Database>::Transaction;
@@ -536,4 +537,49 @@ fn a_failed_read_in_a_batch_answers_everybody() {
     assert_eq!(commit(&reader), 0, "what was not committed conflicts with nobody");
     put(&db, &[("watched", "")]);
     watches.into_iter().for_each(|watch| assert_eq!(code(block_on(watch)), 0));
+}
+
+/// A database that follows another one has the other one's versions in its store. Its reads go on with the clock.
+#[test]
+fn a_standby_takes_batches_and_refuses_writes() {
+    let (source, _, _) = open();
+    let store = TestStore::default();
+    let (clock, control) = (ManualClock::new(), store.0.clone());
+    clock.advance(Duration::from_secs(200));
+    let db = OccBuilder::new().clock(clock.clone()).seed(1).standby().open(store).unwrap();
+    let batch = |version: i64, value: &'static str| {
+        Batch::of_rows(version, [(Bytes::from_static(b"k"), Bytes::from_static(value.as_bytes()))])
+    };
+    let version = |tx: &Tx| block_on(tx.get_read_version()).unwrap();
+    let first = db.begin().unwrap();
+    let before = version(&first);
+    // Older than what was read here, and newer: the source's clock is behind this one, or ahead.
+    for (at, value) in [(100, "behind"), (101, "again"), (900_000_000, "ahead"), (900_000_001, "once more")] {
+        let (last, mut watch) = (db.begin().unwrap(), None);
+        let seen = version(&last);
+        let watching = db.begin().unwrap();
+        watch.replace(Box::pin(watching.watch(b"k")));
+        block_on(watching.commit()).unwrap();
+        db.replay(batch(at, value)).unwrap();
+        assert!(watch.as_mut().is_some_and(|watch| poll_once(watch).is_ready()), "{value}");
+        assert_eq!(last_version(&db.store().snapshot().unwrap()).unwrap(), at);
+        let next = db.begin().unwrap();
+        assert!(version(&next) > seen && version(&next) >= at);
+        assert_eq!(get(&next, "k").as_deref(), Some(value));
+        assert_eq!(commit(&writer(&db, "own")), 2023);
+    }
+    assert_eq!(version(&first), before);
+    assert_eq!(code(block_on(first.get(b"k", Read::Snapshot))), 1007, "the source's clock is minutes ahead");
+    assert_eq!(control.syncs.load(Ordering::SeqCst), 4);
+    // Nothing was applied: the next attempt may succeed.
+    control.refuse_apply.store(true, Ordering::SeqCst);
+    assert_eq!(code(db.replay(batch(900_000_002, "late"))), 1510);
+    control.refuse_apply.store(false, Ordering::SeqCst);
+    db.replay(batch(900_000_002, "late")).unwrap();
+    assert_eq!(now(&db, "k").as_deref(), Some("late"));
+    assert_eq!(code(source.replay(batch(900_000_003, "no"))), 2000);
+    control.panic_in_apply.store(true, Ordering::SeqCst);
+    assert_eq!(code(db.replay(batch(900_000_003, "never"))), 1021);
+    assert!(db.begin().is_err(), "it is closed");
+    assert!(db.check_open().is_err(), "its store may have rows that are not durable");
 }

@@ -20,7 +20,7 @@ fn write(db: &Db, bytes: usize) -> i64 {
 }
 
 #[test]
-fn an_idle_transaction_holds_its_view_for_as_long_as_it_may_read() {
+fn an_idle_transaction_holds_its_snapshot_for_as_long_as_it_may_read() {
     let (db, clock, control) = open();
     put(&db, &[("a", "1")]);
     let idle = db.begin().unwrap();
@@ -45,7 +45,7 @@ fn an_idle_transaction_holds_its_view_for_as_long_as_it_may_read() {
 
 /// The window is bounded by bytes too, not only by time.
 #[test]
-fn the_views_of_the_window_are_bounded_by_bytes() {
+fn the_snapshots_of_the_window_are_bounded_by_bytes() {
     let (db, _, control) = open();
     let versions: Vec<i64> = (0..30).map(|_| write(&db, 9_000_000)).collect();
     assert!(control.living_snapshots() <= 3, "{} snapshots of 9 MB each", control.living_snapshots());

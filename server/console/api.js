@@ -193,7 +193,7 @@ export async function signIn(name, password) {
 }
 
 export async function signOut() {
-  recent.forget();
+  kept.forget();
   await remove(url('_session'));
   await whoAmI();
 }
@@ -213,34 +213,42 @@ export async function exists(name) {
   return (await get(url('_all_dbs') + query({ startkey: name, endkey: name }))).length > 0;
 }
 
-/** Databases that this user opened in this browser, the latest first. A list of all is only for administrators. */
-export const recent = {
-  key: () => `couch-layer:recent:${ROOT.pathname}:${session.name ?? ''}`,
-  all() {
+/** What this browser keeps for this user until the user signs out, by a name. None of it is a secret. */
+export const kept = {
+  key: (name) => `couch-layer:${name}:${ROOT.pathname}:${session.name ?? ''}`,
+  get(name) {
     try {
-      return JSON.parse(localStorage.getItem(this.key())) ?? [];
+      return JSON.parse(localStorage.getItem(this.key(name)));
     } catch {
-      return [];
+      return null;
     }
   },
-  add(name) {
-    this.set([name, ...this.all().filter((one) => one !== name)].slice(0, 8));
+  set(name, value) {
+    try {
+      localStorage.setItem(this.key(name), JSON.stringify(value));
+    } catch {
+      /* no storage */
+    }
   },
   forget() {
     try {
-      localStorage.removeItem(this.key());
+      ['recent', 'backups'].forEach((name) => localStorage.removeItem(this.key(name)));
     } catch {
       /* no storage */
     }
+  },
+};
+
+/** Databases that this user opened in this browser, the latest first. A list of all is only for administrators. */
+export const recent = {
+  all: () => kept.get('recent') ?? [],
+  add(name) {
+    kept.set('recent', [name, ...this.all().filter((one) => one !== name)].slice(0, 8));
   },
   drop(name) {
-    this.set(this.all().filter((one) => one !== name));
-  },
-  set(names) {
-    try {
-      localStorage.setItem(this.key(), JSON.stringify(names));
-    } catch {
-      /* no storage */
-    }
+    kept.set(
+      'recent',
+      this.all().filter((one) => one !== name),
+    );
   },
 };

@@ -80,6 +80,7 @@ export function attachments({ db, id, content, current, signal, changed, isOld }
     } catch {
       /* no address */
     }
+    const file = name.split('/').at(-1);
     const address = base && base + (isOld ? query({ rev: current._rev }) : '');
     const canPreview =
       address &&
@@ -102,8 +103,14 @@ export function attachments({ db, id, content, current, signal, changed, isOld }
             {
               class: 'button small',
               href: address,
-              download: name.split('/').at(-1),
+              download: file,
               'aria-label': `Download ${name}`,
+              title: 'Or drag it out of the window',
+              // Chromium stores the file where it is dropped; other browsers drop its address.
+              ondragstart: (event) => {
+                const parts = [about.content_type, file].map((part) => part.replace(/[:\r\n]/g, '_'));
+                event.dataTransfer.setData('DownloadURL', [...parts, address].join(':'));
+              },
             },
             'Download',
           ),

@@ -1,7 +1,8 @@
 // All databases: what is in them, how fast they change; to create one and open one.
 
 import { get, put, query, recent, session, url } from './api.js';
-import { at, count, dialog, field, fill, form, h, link, many, note, pager, repeat, size, svg, table } from './dom.js';
+import { conflictCell, paceCell } from './counts.js';
+import { at, count, dialog, field, fill, form, h, link, note, pager, repeat, size, svg, table, toast } from './dom.js';
 
 const PAGE = 100;
 
@@ -103,6 +104,7 @@ export async function page({ signal }) {
   });
   const system = h('input', { type: 'checkbox' });
   const pages = pager(() => load());
+  let turn = 0;
 
   const load = async () => {
     const begin = filter.value.trim();
@@ -115,32 +117,43 @@ export async function page({ signal }) {
     const next = rows.length > PAGE ? rows.pop() : null;
     const shown = rows.filter(({ key }) => system.checked || !key.startsWith('_'));
     const most = Math.max(...shown.map(({ info }) => info.sizes.active), 1);
-    const cells = shown.map(({ key, info }) => {
-      const now = info.doc_count + info.doc_del_count;
-      const first = seen.get(key) ?? { seq: info.update_seq, now };
-      seen.set(key, first);
-      const more = now - first.now;
-      return [
-        link(at('db', key), key),
-        h('span', { class: 'measure' }, size(info.sizes.active), bar(info.sizes.active, most)),
-        count(info.doc_count),
-        count(info.doc_del_count),
-        h('code', { title: info.update_seq, class: 'tight' }, shortSeq(info.update_seq)),
-        first.seq === info.update_seq
-          ? h('span', { class: 'faint' }, 'quiet')
-          : h('b', { class: 'up' }, more > 0 ? `+${many(more, 'document')}` : 'changed'),
-      ];
-    });
+    const conflicts = shown.map(({ key, info }) => conflictCell(key, info, signal));
+    const paces = shown.map(({ key, info }) => paceCell(key, info, seen, signal));
+    const cells = shown.map(({ key, info }, place) => [
+      link(at('db', key), key),
+      h('span', { class: 'measure' }, size(info.sizes.active), bar(info.sizes.active, most)),
+      count(info.doc_count),
+      count(info.doc_del_count),
+      conflicts[place].element,
+      h('code', { title: info.update_seq, class: 'tight' }, shortSeq(info.update_seq)),
+      paces[place].element,
+    ]);
     fill(
       list,
       table(
         'Databases',
-        ['Name', 'Size', ['Documents', 'number'], ['Deleted', 'number'], 'Update sequence', 'Since you look'],
+        [
+          'Name',
+          'Size',
+          ['Documents', 'number'],
+          ['Deleted', 'number'],
+          ['In conflict', 'number'],
+          'Update sequence',
+          'Edits while you look',
+        ],
         cells,
         begin ? 'No database has such a name.' : 'There is no database yet. Create the first one.',
       ),
       pages.row(next?.key),
     );
+    // One after the other, the quick ones first. A later list reads its own.
+    const mine = (turn += 1);
+    (async () => {
+      for (const { read } of [...paces, ...conflicts]) if (mine === turn && !signal.aborted) await read();
+    })().catch((error) => {
+      // Dropped meanwhile: the next list lacks it.
+      if (!signal.aborted && error.status !== 404) toast(error.message, true);
+    });
   };
   const again = () => {
     pages.reset();

@@ -22,6 +22,7 @@ import { compare } from './compare.js';
 import { doc, open } from './documents.js';
 import { members, mistake, object, pretty } from './json.js';
 import { leafTable, leavesOf, resolver, tree } from './revisions.js';
+import { jsonTree } from './tree.js';
 import { trial } from './trial.js';
 
 /** The most letters of a document that are shown in an editor. */
@@ -289,7 +290,11 @@ export async function page({ args: [db, id], options, signal, reload }) {
             h('p', null, `The document has ${size(content.length)}, which is too much for an editor here. `),
             link(url(db, id) + query({ rev: current._rev }), 'Download its text', { download: `${id}.json` }),
           )
-        : [made.area, made.said],
+        : [
+            made.area,
+            made.said,
+            h('details', null, h('summary', null, 'As a tree'), jsonTree(content)),
+          ],
       isDesign && mayEdit && !isLarge && current.language !== 'query' && trial(db, made.area, signal),
       mayEdit
         ? h(

@@ -1,8 +1,10 @@
 // The documents of a database, by id, by an index or by a view; and those in conflict.
 
-import { TooLarge, get, query, recent, rightsIn, text, url } from './api.js';
+import { TooLarge, get, query, recent, rightsIn, session, text, url } from './api.js';
+import { conflictCount, conflictsOf } from './counts.js';
 import { at, count, fill, h, link, many, note, pager, short, table } from './dom.js';
-import { elements, masked, members, object, pretty } from './json.js';
+import { elements, loose, masked, members, object, pretty } from './json.js';
+import { jsonTree } from './tree.js';
 
 const PAGE = 25;
 
@@ -20,11 +22,14 @@ const VAULT = 'obsydian_livesync_version';
 
 /** What every page of a database begins with: its name and its parts. Reads its description and what the user may. */
 export async function open(db, current, signal) {
+  const isOwn = /(^|\/)_/.test(db);
+  // Members of the server's own databases may not list them.
+  const isHidden = isOwn && !session.isAdmin;
   const asked = Promise.all([
     get(url(db), { signal }),
     text('GET', url(db, '_security'), { signal }),
     // A database of the server's own is no vault, and its members may not list it.
-    /(^|\/)_/.test(db) ? { rows: [] } : get(url(db, '_all_docs') + query({ keys: [VAULT] }), { signal }),
+    isOwn ? { rows: [] } : get(url(db, '_all_docs') + query({ keys: [VAULT] }), { signal }),
   ]);
   const [info, security, { rows: marks }] = await asked.catch((error) => {
     if (error.status === 404) recent.drop(db);
@@ -42,18 +47,27 @@ export async function open(db, current, signal) {
     ...(isVault && rights.isAdmin ? [['vault', 'Vault']] : []),
     ['settings', 'Settings'],
   ];
+  const inConflict = h('span');
+  if (!isHidden)
+    conflictsOf(db, info, signal)
+      .then((found) => {
+        if (found?.found)
+          fill(inConflict, ', ', link(at('db', db, 'conflicts'), `${conflictCount(found)} in conflict`));
+      })
+      .catch(() => {});
   const to = (part) => (part ? at('db', db, part) : at('db', db));
   return {
     info,
     security,
     rights,
+    isHidden,
     isVault,
     head: [
       h(
         'div',
         { class: 'head' },
         h('h1', null, db),
-        h('p', { class: 'sum' }, `${many(info.doc_count, 'document')}, ${count(info.doc_del_count)} deleted`),
+        h('p', { class: 'sum' }, `${many(info.doc_count, 'document')}, ${count(info.doc_del_count)} deleted`, inConflict),
       ),
       h(
         'nav',
@@ -101,22 +115,23 @@ export function documentTable(label, db, rows, more = []) {
   );
 }
 
-/** Texts of documents, one below the other. */
-export const documentTexts = (db, rows) =>
+/** Documents, one below the other. `shown` makes what is shown of each. */
+const stacked = (db, rows, shown) =>
   h(
     'div',
     { class: 'stack' },
-    rows.map(({ id, content }) =>
-      h(
-        'section',
-        { class: 'panel' },
-        id !== undefined && h('h3', null, link(doc(db, id), id)),
-        h(
-          'pre',
-          { class: 'code', tabindex: '0', role: 'group', 'aria-label': id ?? 'A row' },
-          content.length > MOST_TEXT ? short(content, BEGINNING) : pretty(content),
-        ),
-      ),
+    rows.map((one) =>
+      h('section', { class: 'panel' }, one.id !== undefined && h('h2', null, link(doc(db, one.id), one.id)), shown(one)),
+    ),
+  );
+
+/** Texts of documents, one below the other. */
+export const documentTexts = (db, rows) =>
+  stacked(db, rows, ({ id, content }) =>
+    h(
+      'pre',
+      { class: 'code', tabindex: '0', role: 'group', 'aria-label': id ?? 'A row' },
+      content.length > MOST_TEXT ? short(content, BEGINNING) : pretty(content),
     ),
   );
 
@@ -168,7 +183,8 @@ function sources(db, all, indexes, signal) {
     async (begin, place = {}, size = PAGE) => {
       // A key is sent as its text: JavaScript would round large numbers, and rows between would be missed.
       const most = size || PAGE;
-      const asked = { include_docs: String(size > 0), reduce: 'false', limit: String(most + 1), ...place };
+      const from = begin ? { startkey: loose(begin) } : {};
+      const asked = { include_docs: String(size > 0), reduce: 'false', limit: String(most + 1), ...from, ...place };
       const body = object(Object.entries(asked));
       const answer = rowsOf(await text('POST', url(db, design, '_view', name), { body, signal, reads: true }));
       const after = answer.length > most ? members(answer.pop()) : null;
@@ -182,14 +198,19 @@ function sources(db, all, indexes, signal) {
     ({ ddoc, name, def }) =>
     async (begin, place, size) => {
       const first = Object.keys(def.fields[0])[0];
-      const body = {
-        selector: { [first]: { $gt: null } },
+      const asked = {
         use_index: [ddoc, name],
         sort: def.fields.slice(0, 1),
         limit: size || PAGE,
         fields: size ? undefined : ['_id'],
         bookmark: place,
       };
+      // As text: JavaScript would round large numbers.
+      const range = begin ? `{"$gte":${loose(begin)}}` : '{"$gt":null}';
+      const body = object([
+        ['selector', `{${JSON.stringify(first)}:${range}}`],
+        ...members(JSON.stringify(asked)),
+      ]);
       const answer = await text('POST', url(db, '_find'), { body, signal, reads: true });
       const found = rowsOf(answer, 'docs');
       const rows = found
@@ -205,18 +226,19 @@ function sources(db, all, indexes, signal) {
       };
     };
   return [
-    ['By id', listed(['_all_docs']), true],
+    ['By id', listed(['_all_docs']), 'Ids that begin with'],
     ['Design documents', listed(['_design_docs'])],
     ...indexes
       .filter(({ type }) => type === 'json')
       .map((one) => [
         `Index ${one.name} (${one.def.fields.map((field) => Object.keys(field)[0]).join(', ')})`,
         index(one),
+        'Values from',
       ]),
     ...all.flatMap((design) =>
       Object.keys(design.views ?? {})
         .filter(() => design.language !== 'query')
-        .map((name) => [`View ${design._id.slice('_design/'.length)}/${name}`, view(design._id, name)]),
+        .map((name) => [`View ${design._id.slice('_design/'.length)}/${name}`, view(design._id, name), 'Keys from']),
     ),
   ];
 }
@@ -241,6 +263,7 @@ export async function page({ args: [db], signal }) {
     'select',
     { 'aria-label': 'Shown as' },
     h('option', { value: 'table' }, 'Table'),
+    h('option', { value: 'tree' }, 'Tree'),
     h('option', { value: 'text' }, 'JSON'),
   );
   const list = h('div');
@@ -253,10 +276,12 @@ export async function page({ args: [db], signal }) {
     fill(
       list,
       rows.length === 0
-        ? h('p', { class: 'empty' }, begin.value ? 'No id begins so.' : 'There are no documents here.')
+        ? h('p', { class: 'empty' }, begin.value && !begin.hidden ? 'Nothing is found from there.' : 'There are no documents here.')
         : form.value === 'table'
           ? documentTable(`Documents of ${db}`, db, extra, more)
-          : documentTexts(db, rows),
+          : form.value === 'tree'
+            ? stacked(db, rows, ({ content }) => jsonTree(content))
+            : documentTexts(db, rows),
       shown.size < PAGE &&
         h(
           'p',
@@ -269,10 +294,12 @@ export async function page({ args: [db], signal }) {
   let wanted = 0;
   const load = async () => {
     const mine = (wanted += 1);
-    const [, read, takesBegin] = known[source.value];
-    begin.hidden = !takesBegin;
+    const [, read, filter] = known[source.value];
+    begin.hidden = !filter;
+    begin.placeholder = `${filter}…`;
+    begin.setAttribute('aria-label', filter ?? '');
     try {
-      const found = await fitting((size) => read(begin.value, pages.place, size));
+      const found = await fitting((size) => read(filter ? begin.value : '', pages.place, size));
       // A later request may have been answered before this one.
       if (mine === wanted) {
         shown = found;
@@ -286,7 +313,10 @@ export async function page({ args: [db], signal }) {
     pages.reset();
     return load();
   };
-  source.addEventListener('change', again);
+  source.addEventListener('change', () => {
+    begin.value = '';
+    return again();
+  });
   begin.addEventListener('input', again);
   form.addEventListener('change', draw);
   await again();

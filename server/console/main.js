@@ -2,6 +2,7 @@
 
 import { ROOT, beginPage, get, onSignedOut, recent, session, signOut, whoAmI } from './api.js';
 import { at, button, closeDialogs, confirmed, fill, forgetEdits, h, hasEdits, link, note } from './dom.js';
+import { page as backups } from './backups.js';
 import { page as changes } from './changes.js';
 import { page as config } from './config.js';
 import { page as databases } from './databases.js';
@@ -48,6 +49,7 @@ const PAGES = [
   [/^db\/([^/]+)\/vault$/, (db) => `Vault ${db}`, vault],
   [/^db\/([^/]+)\/settings$/, (db) => `Settings of ${db}`, settings],
   [/^replications$/, () => 'Replications', replications, true],
+  [/^backups$/, () => 'Backups', ofNamed('Backups', backups), true],
   [/^users$/, () => 'Users', ofNamed('Users', users), true],
   [/^config$/, () => 'Configuration', ofNamed('Configuration', config), true],
   [/^server$/, () => 'Server', server, true],
@@ -89,6 +91,7 @@ function frame(path) {
         ),
         session.isAdmin && [
           entry('replications', 'Replications'),
+          entry('backups', 'Backups'),
           entry('users', 'Users'),
           entry('config', 'Configuration'),
           entry('server', 'Server'),

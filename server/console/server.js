@@ -1,39 +1,38 @@
-// The server: its health, its figures of the last hour, its tasks, its backups, the end of its log.
+// The server: its health, its figures of the last hour, its tasks, the end of its log.
 
-import { ROOT, get, post, query, session, url } from './api.js';
-import { count, facts, field, fill, form, h, note, panel, repeat, size, svg, table, toast } from './dom.js';
+import { ROOT, get, query, session, url } from './api.js';
+import { count, facts, field, fill, h, panel, repeat, size, svg, table } from './dom.js';
 
-/** Time between two samples, in milliseconds, and how many make an hour. */
+/** Time between two looks, in milliseconds. */
 const EVERY = 5_000;
-const SAMPLES = 720;
 
-/** The samples of this page. They outlive it, so that who comes back sees the hour. */
-const samples = [];
+/** The time that is shown, in milliseconds. */
+const HOUR = 3_600_000;
 
-async function sample(signal) {
-  const [stats, system] = await Promise.all([
-    get(url('_node', '_local', '_stats'), { signal }),
-    get(url('_node', '_local', '_system'), { signal }),
-  ]);
-  const of = (object) => object.value;
-  const { couchdb, mango } = stats;
-  const codes = Object.entries(couchdb.httpd_status_codes)
-    .filter(([code]) => code >= 500)
-    .reduce((sum, [, one]) => sum + one.value, 0);
-  samples.push({
-    at: Date.now(),
-    requests: of(couchdb.httpd.requests),
-    writes: of(couchdb.document_writes),
-    reads: of(couchdb.database_reads),
-    commits: of(couchdb.commits),
-    failed: codes,
-    time: of(couchdb.request_time).median,
-    memory: system.memory.other ?? 0,
-    uptime: system.uptime,
-    scans: of(mango.unindexed_queries),
-    files: of(couchdb.open_os_files),
-  });
-  if (samples.length > SAMPLES) samples.shift();
+/** Samples that lie closer together say nothing of a rate. */
+const CLOSE = 1_000;
+
+/** The samples of the hour, of the server that began at a time. */
+let [began, samples] = [0, []];
+
+/** Reads the samples since the last one that is known. The server takes them, whether or not somebody looks. */
+async function read(signal) {
+  const after = samples.at(-1)?.at;
+  const found = await get(url('_couch_layer', 'figures') + query({ after }), { signal });
+  if (found.began_ms !== began) {
+    [began, samples] = [found.began_ms, []];
+    if (after !== undefined) {
+      await read(signal);
+      return;
+    }
+  }
+  for (const [at, ...values] of found.samples) {
+    // The first one stays: there is no rate without it.
+    if (samples.length > 1 && at - samples.at(-1).at < CLOSE) samples.pop();
+    samples.push({ at, ...Object.fromEntries(found.names.map((name, place) => [name, values[place]])) });
+  }
+  const first = samples.at(-1).at - HOUR;
+  samples = samples.filter(({ at }) => at >= first);
 }
 
 /** The change of a counter in a second, between samples. A restart begins at zero. */
@@ -47,7 +46,7 @@ const level = (name) => samples.map((one) => ({ at: one.at, value: one[name] }))
 /** A figure of the last hour: its value now, and its line. */
 function chart(name, points, show, kind = '') {
   const [width, height] = [300, 64];
-  const now = Date.now();
+  const now = points.at(-1)?.at ?? 0;
   const most = Math.max(...points.map(({ value }) => value), 1e-9);
   const begin_ = Math.min(points[0]?.at ?? now, now - 60_000);
   const x = (at) => ((at - begin_) / (now - begin_)) * width;
@@ -181,127 +180,27 @@ function log(signal) {
   };
 }
 
-/** The last backup by this server, and the form of the next one. */
-function backups(state, load) {
-  const text = (props) => h('input', { spellcheck: 'false', autocapitalize: 'off', autocomplete: 'off', ...props });
-  const [to, file, keep] = [
-    text({ required: true, placeholder: '/backups/notes' }),
-    text({ placeholder: '/etc/couch-layer/passphrase' }),
-    text({ placeholder: '30d' }),
-  ];
-  const plain = h('input', {
-    type: 'checkbox',
-    onchange: () => {
-      file.disabled = plain.checked;
-    },
-  });
-  const { state: how, reason, database, documents, run, bytes, databases = [], failed = [], remarks = [] } = state;
-  return panel(
-    'Backups',
-    how === 'none' &&
-      h(
-        'p',
-        { class: 'empty' },
-        'This server has made no backup since its start. It does not know of others: ',
-        h('code', null, 'couch-layer backup list FOLDER'),
-        ' shows all runs of a folder, and their sizes.',
-      ),
-    how === 'running' &&
-      note(
-        '',
-        h(
-          'p',
-          { role: 'status' },
-          `A backup is running: ${database || 'it begins'}, ${count(documents)} documents so far.`,
-        ),
-      ),
-    how === 'failed' && note('bad', h('p', null, `The last backup failed: ${reason}`)),
-    how === 'ended' && [
-      note(
-        failed.length ? 'bad' : 'good',
-        h(
-          'p',
-          null,
-          failed.length
-            ? `Run ${run} ended, and ${count(failed.length)} databases failed.`
-            : `Run ${run} ended well: ${size(bytes)} were new.`,
-        ),
-      ),
-      table(
-        'Databases in the backup',
-        ['Database', ['Documents', 'number'], 'Remarks'],
-        [
-          ...databases.map((one) => [
-            one.name,
-            count(one.documents),
-            one.damaged.length ? `damaged: ${one.damaged.join(', ')}` : '',
-          ]),
-          ...failed.map((one) => [one.name, '', h('span', { class: 'wrong' }, one.reason)]),
-        ],
-      ),
-      remarks.map((one) => h('p', { class: 'hint' }, one)),
-    ],
-    h(
-      'details',
-      null,
-      h('summary', null, 'Begin a backup'),
-      form(
-        null,
-        async () => {
-          await post(url('_couch_layer', 'backup'), {
-            to: to.value,
-            ...(plain.checked ? { no_encryption: true } : { passphrase_file: file.value }),
-            ...(keep.value ? { keep: keep.value } : {}),
-          });
-          toast('The backup begins.');
-          await load();
-        },
-        h(
-          'p',
-          { class: 'hint' },
-          'Folders and files are those of the server’s machine. ',
-          h('code', null, 'couch-layer backup verify FOLDER'),
-          ' reads a backup and checks each of its records; do it where the folder is, and now and then. ',
-          h('code', null, 'couch-layer restore FOLDER'),
-          ' brings it back.',
-        ),
-        h(
-          'div',
-          { class: 'grid' },
-          field('Folder', to),
-          field('File with the passphrase', file),
-          field('Remove runs older than', keep),
-        ),
-        h('label', { class: 'check' }, plain, ' Without encryption'),
-        h(
-          'div',
-          { class: 'row end' },
-          h('button', { type: 'submit', class: 'main', disabled: how === 'running' }, 'Begin'),
-        ),
-      ),
-    ),
-  );
-}
-
 export async function page({ signal }) {
-  await sample(signal);
+  await read(signal);
   const [welcome, up, versions] = await Promise.all([
     get(ROOT.href, { signal }),
     get(url('_up'), { signal }),
     get(url('_node', '_local', '_versions'), { signal }),
   ]);
-  const [charts, running, saved] = [h('div', { class: 'charts' }), h('div'), h('div')];
+  const [charts, running, since] = [h('div', { class: 'charts' }), h('div'), h('span')];
   const tail = session.isOpenAdmin ? null : log(signal);
   const uptime = h('span');
   const draw = () => {
-    uptime.textContent = seconds(samples.at(-1).uptime);
+    const last = samples.at(-1).at;
+    uptime.textContent = seconds(Math.floor(Math.max(last - began, 0) / 1_000));
+    since.textContent = new Date(samples[0].at).toLocaleTimeString();
     fill(
       charts,
       chart('Requests', rate('requests'), perSecond),
       chart('Documents written', rate('writes'), perSecond),
       chart('Documents read', rate('reads'), perSecond),
       chart('Commits', rate('commits'), perSecond),
-      chart('Median time of a request', level('time'), (ms) => `${ms.toFixed(1)} ms`),
+      chart('Median time of a request', level('median_ms'), (ms) => `${ms.toFixed(1)} ms`),
       chart('Memory', level('memory'), size),
       chart('Failed requests (5xx)', rate('failed'), perSecond, 'failing'),
       chart('Searches without an index', rate('scans'), perSecond, 'failing'),
@@ -310,13 +209,11 @@ export async function page({ signal }) {
   const load = async () => {
     const [all] = await Promise.all([get(url('_active_tasks'), { signal }), tail?.read()]);
     fill(running, tasks(all));
-    if (!session.isOpenAdmin && !saved.contains(document.activeElement) && !saved.querySelector('details[open]'))
-      fill(saved, backups(await get(url('_couch_layer', 'backup'), { signal }), load));
   };
   draw();
   await load();
   repeat(EVERY, signal, async () => {
-    await sample(signal);
+    await read(signal);
     draw();
     await load();
   });
@@ -344,14 +241,12 @@ export async function page({ signal }) {
         ],
       ),
     ),
-    panel('The last hour', h('p', { class: 'hint' }, 'A sample every five seconds while this page is shown.'), charts),
+    panel(
+      'The last hour',
+      h('p', { class: 'hint' }, 'Of this server’s process, from ', since, ' to now. A sample every ten seconds.'),
+      charts,
+    ),
     panel('Tasks', running),
-    session.isOpenAdmin
-      ? panel(
-          'Backups',
-          note('', h('p', null, 'A backup by the server needs an administrator, and this server has none.')),
-        )
-      : saved,
     tail?.element,
   ];
 }

@@ -1,6 +1,6 @@
 // The settings of a database: who may use it, its limits, its space, and dropping it.
 
-import { get, post, put, recent, remove, session, text, url } from './api.js';
+import { get, post, put, query, recent, remove, session, text, url } from './api.js';
 import {
   button,
   confirmed,
@@ -18,12 +18,19 @@ import {
   svg,
   toast,
 } from './dom.js';
+import { editsOf, total } from './counts.js';
 import { open } from './documents.js';
 import { elements, members, object, pretty } from './json.js';
 import { purging } from './purge.js';
 
-/** What takes the space, as bars. */
-function space({ file, active, external }) {
+/** The most design documents whose indexes are measured. */
+const MOST_DESIGNS = 50;
+
+/** Milliseconds of an hour. */
+const HOUR = 3_600_000;
+
+/** What takes the space, as bars. `rows`: the views and indexes of each design document. */
+function space({ file, active, external }, rows) {
   const most = Math.max(file ?? 0, active, external, 1);
   const row = (name, bytes, hint) =>
     bytes !== undefined &&
@@ -45,7 +52,66 @@ function space({ file, active, external }) {
     row('On disk', file, 'with what was replaced and is not given back yet'),
     row('In use', active, 'documents, attachments and indexes'),
     row('As JSON', external, 'what the documents would take as text'),
+    rows.map(([name, bytes]) => row(name, bytes, 'views and indexes of this design document, in use')),
   ];
+}
+
+/** The rows of views and indexes, by their design documents: they are in use too. */
+async function indexes(db, signal) {
+  const { rows } = await get(url(db, '_design_docs') + query({ limit: MOST_DESIGNS }), { signal });
+  const sizes = await Promise.all(
+    rows.map(({ id }) =>
+      get(url(db, id, '_info'), { signal }).then(
+        ({ view_index: index }) => [id.slice('_design/'.length), index.sizes.active],
+        (error) => {
+          // One without views, or one that was deleted meanwhile.
+          if (error.status !== 404) throw error;
+          return null;
+        },
+      ),
+    ),
+  );
+  return sizes.filter((one) => one && one[1] > 0).sort((one, other) => other[1] - one[1]);
+}
+
+/** The edits of a database by the time when they were made, as bars. Those of the last days lie in bins of three hours. */
+function history(bins) {
+  // All of them in one bar would say nothing.
+  if (bins.length < 2) return null;
+  const [width, height, now] = [600, 60, Date.now()];
+  const times = bins.map(([time]) => Date.parse(time));
+  const first = Math.min(times[0], now - 3 * HOUR);
+  const x = (time) => (Math.max(time - first, 0) / (now - first)) * width;
+  const rates = bins.map(([, edits], at) => edits / Math.max((times[at + 1] ?? now) - times[at], HOUR));
+  const most = Math.max(...rates);
+  const [number, since] = [count(total(bins)), new Date(times[0]).toLocaleString()];
+  return h(
+    'figure',
+    { class: 'chart' },
+    h('figcaption', null, `Edits since ${since}`, h('b', null, number)),
+    svg(
+      'svg',
+      {
+        viewBox: `0 0 ${width} ${height}`,
+        preserveAspectRatio: 'none',
+        role: 'img',
+        'aria-label': `${number} edits since ${since}`,
+      },
+      bins.map(([time, edits], at) =>
+        svg(
+          'rect',
+          {
+            class: 'part',
+            x: x(times[at]),
+            width: Math.max(x(times[at + 1] ?? now) - x(times[at]) - 1, 2),
+            y: height - Math.max((rates[at] / most) * height, 2),
+            height: Math.max((rates[at] / most) * height, 2),
+          },
+          svg('title', null, `${new Date(time).toLocaleString()}: about ${count(edits)} edits`),
+        ),
+      ),
+    ),
+  );
 }
 
 /**
@@ -198,8 +264,10 @@ function upkeep(db) {
 }
 
 export async function page({ args: [db], signal, reload }) {
-  const { info, security: shown, rights, isVault, head } = await open(db, 'settings', signal);
-  const [limit, replaced, infosLimit, autoPurge] = await Promise.all([
+  const { info, security: shown, rights, isHidden, isVault, head } = await open(db, 'settings', signal);
+  const [rows, edits, limit, replaced, infosLimit, autoPurge] = await Promise.all([
+    isHidden ? [] : indexes(db, signal),
+    isHidden ? [] : editsOf(db, signal),
     get(url(db, '_revs_limit'), { signal }),
     get(url(db, '_keep_replaced'), { signal }),
     session.isAdmin && get(url(db, '_purged_infos_limit'), { signal }),
@@ -228,13 +296,15 @@ export async function page({ args: [db], signal, reload }) {
     ...head,
     panel(
       'Space',
-      ...space(info.sizes),
+      ...space(info.sizes, rows),
       facts(
         ['Documents', count(info.doc_count)],
         ['Deleted', count(info.doc_del_count)],
+        ['Edits', count(total(edits))],
         ['Update sequence', h('code', null, String(info.update_seq).slice(0, 40))],
         info.props?.partitioned && ['Partitioned', 'yes'],
       ),
+      history(edits),
     ),
     security(db, shown, rights.isAdmin && !session.isOpenAdmin, reload),
     panel(

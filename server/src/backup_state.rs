@@ -1,21 +1,49 @@
-//! The backup that a server makes.
+//! Work on repositories that requests began: the backup of this server, and the verification of one.
 
-use backup::{Pruned, Report};
+use backup::{Pruned, Report, Verified};
 use parking_lot::Mutex;
 
-/// The running backup of this server, or its last one.
+/// The running work of each kind, or the last one, since the server began.
 #[derive(Debug, Default)]
-pub(crate) struct BackupState(pub(crate) Mutex<BackupProgress>);
+pub(crate) struct BackupState {
+    pub(crate) backup: Mutex<Work<Copying, (Report, Option<Pruned>)>>,
+    pub(crate) verification: Mutex<Work<Reading, Verified>>,
+}
+
+/// Work on a repository.
+#[derive(Debug)]
+pub(crate) struct Work<R, D> {
+    /// The folder of the repository; empty without work.
+    pub(crate) to: String,
+    pub(crate) progress: Progress<R, D>,
+}
+
+impl<R, D> Default for Work<R, D> {
+    fn default() -> Self {
+        Work { to: String::new(), progress: Progress::None }
+    }
+}
+
+/// The progress of work.
+#[derive(Debug)]
+pub(crate) enum Progress<R, D> {
+    None,
+    Running(R),
+    /// What it came to, and when it ended, in milliseconds since 1970.
+    Ended(D, u64),
+    /// The reason, and when.
+    Failed(String, u64),
+}
 
 /// The progress of a backup.
 #[derive(Debug, Default)]
-pub(crate) enum BackupProgress {
-    #[default]
-    None,
-    Running {
-        database: String,
-        documents: u64,
-    },
-    Ended(Box<(Report, Option<Pruned>)>),
-    Failed(String),
+pub(crate) struct Copying {
+    pub(crate) database: String,
+    pub(crate) documents: u64,
+}
+
+/// The progress of a verification.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    pub(crate) files: u64,
 }

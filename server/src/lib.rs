@@ -26,6 +26,7 @@ mod passphrase;
 mod relocation;
 mod report;
 mod ship_state;
+mod standby_state;
 mod units;
 
 /// Options of the layers in which a server or a command creates databases. Bodies are packed: over HTTP, documents are

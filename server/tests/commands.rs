@@ -49,6 +49,7 @@ fn a_database_is_replicated_to_another_of_the_folder() {
     succeed(couch_layer(folder, &["import", "one", "-"], &records.join("\n")));
     let refused = couch_layer(folder, &["replicate", "one", "two"], "");
     assert!(err(&refused).contains("there is no database two"), "{}", err(&refused));
+    assert!(err(&refused).contains("--create-target creates it"), "{}", err(&refused));
     let messages = succeed(couch_layer(folder, &["replicate", "one", "two", "--create-target"], ""));
     assert_eq!(messages.trim(), "701 read, 701 written, 0 failed");
     let [one, two] = ["one", "two"].map(|name| succeed(couch_layer(folder, &["export", name], "")));
@@ -103,6 +104,28 @@ fn a_database_is_replicated_to_one_of_another_folder() {
         let refused = run(arguments);
         assert!(!refused.status.success() && err(&refused).contains(expected), "{arguments:?}: {}", err(&refused));
     }
+}
+
+#[test]
+fn an_import_skips_documents_that_exist_if_it_is_told_to() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let records = r#"{"_id":"a","n":1}
+        {"_id":"b","n":1}"#;
+    succeed(couch_layer(folder, &["import", "notes", "-"], records));
+    let more = r#"{"_id":"a","n":2}
+        {"_id":"c","n":2}
+        {"_id":"_bad"}"#;
+    let refused = couch_layer(folder, &["import", "notes", "-", "--skip-existing", "--json"], more);
+    // An id that is refused is a failure all the same.
+    assert!(err(&refused).contains("1 of 3 records could not be imported"), "{}", err(&refused));
+    let summary = lines(&out(&refused)).remove(0);
+    assert_eq!([&summary["written"], &summary["skipped"], &summary["failed"]], [1, 1, 1]);
+    let kept = lines(&succeed(couch_layer(folder, &["export", "notes"], "")));
+    assert_eq!(kept.iter().map(|doc| doc["n"].as_u64()).collect::<Vec<_>>(), [Some(1), Some(1), Some(2)]);
+    let refused = couch_layer(folder, &["import", "notes", "-", "--json"], r#"{"_id":"a"}"#);
+    assert!(err(&refused).contains("conflict"), "{}", err(&refused));
+    assert!(lines(&out(&refused))[0].get("skipped").is_none());
 }
 
 /// A line of 72 MB.

@@ -5,7 +5,9 @@ mod program;
 #[path = "program/server.rs"]
 mod server;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
 
 use program::commands::{couch_layer, refused, succeed};
 
@@ -106,4 +108,92 @@ fn a_server_backs_up_what_it_serves() {
     let (success, _, said) = backup(&url);
     assert!(!success && said.contains("repository.json is damaged: it is missing"), "{said}");
     assert!(served.stop("-TERM").success());
+}
+
+/// A server knows what is in a repository whose folder an administrator names: its runs, its size, whether it is whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_lists_and_verifies_the_repository_that_an_administrator_names() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let from = format!("lsm:{}", path("from"));
+    let (repository, key) = (path("repository"), path("key"));
+    std::fs::write(&key, "correct horse").expect("a file");
+    import(folder.path(), &from, "notes", "{\"_id\":\"a\"}\n{\"_id\":\"b\"}\n");
+    let backup = ["backup", "--to", &repository, "--passphrase-file", &key, "--engine", &from];
+    // By the command, of which no server hears.
+    succeed(&backup);
+    succeed(&backup);
+
+    let client = reqwest::Client::new();
+    let served = server::Process::with_administrator(&from, &[]);
+    let here = format!("{}/_couch_layer/backup", served.administrator_url());
+    let post = async |what: &str, to: &str, key: &str| {
+        let body = json!({"to": to, "passphrase_file": key});
+        let request = client.post(format!("{here}/{what}")).header("content-type", "application/json");
+        let answer = request.body(body.to_string()).send().await.expect("an answer");
+        let status = answer.status().as_u16();
+        (status, serde_json::from_str::<Value>(&answer.text().await.expect("a body")).expect("JSON"))
+    };
+    let (status, found) = post("runs", &repository, &key).await;
+    assert_eq!((status, &found["number"], &found["problems"]), (200, &json!(2), &json!([])), "{found}");
+    let run = &found["runs"][0];
+    assert_eq!(
+        (&run["databases"], &run["documents"], &run["not_renewed"]),
+        (&json!(1), &json!(2), &json!([])),
+        "{run}"
+    );
+    assert!(run["began_ms"].as_u64() > found["runs"][1]["began_ms"].as_u64(), "the newest is the first: {found}");
+    let lengths = files_below(Path::new(&repository)).into_iter().map(|file| file.metadata().expect("a file").len());
+    let on_disk: u64 = lengths.sum();
+    assert_eq!((found["bytes"].as_u64(), found.get("shipped")), (Some(on_disk), None));
+
+    let outcome = async || {
+        loop {
+            let state = server::get(&client, format!("{here}/verify")).await;
+            if state["state"] != "running" {
+                return state;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    assert_eq!(outcome().await, json!({"state": "none"}));
+    assert_eq!(post("verify", &repository, &key).await.0, 202);
+    let whole = outcome().await;
+    assert_eq!((&whole["state"], &whole["to"], &whole["runs"]), (&json!("ended"), &json!(repository), &json!(2)));
+    assert_eq!((&whole["number_of_problems"], &whole["bytes"]), (&json!(0), &json!(on_disk)), "{whole}");
+
+    // A byte that has changed is found, and named.
+    let pack = files_below(&Path::new(&repository).join("packs")).pop().expect("a pack");
+    let mut bytes = std::fs::read(&pack).expect("a pack");
+    *bytes.last_mut().expect("a byte") ^= 1;
+    std::fs::remove_file(&pack).expect("a pack");
+    std::fs::write(&pack, bytes).expect("a pack");
+    assert_eq!(post("verify", &repository, &key).await.0, 202);
+    let broken = outcome().await;
+    let file = broken["problems"][0]["file"].as_str().expect("a file");
+    assert!(pack.ends_with(file) && broken["number_of_problems"].as_u64() >= Some(1), "{broken}");
+
+    // What is no repository, and the wrong key.
+    std::fs::write(path("other"), "wrong").expect("a file");
+    for (to, key, says) in [
+        (&path("nowhere"), &key, "nowhere"),
+        (&repository, &path("other"), "the passphrase does not open"),
+        (&"relative".to_owned(), &key, "absolute path"),
+        (&repository, &path("none"), "none: "),
+    ] {
+        let (status, said) = post("runs", to, key).await;
+        let reason = said["reason"].as_str().expect("a reason");
+        assert!((400..=500).contains(&status) && !reason.is_empty(), "{says}: {status} {said}");
+        assert!(says == "nowhere" || reason.contains(says), "{says}: {said}");
+        assert!(!reason.contains("correct horse"), "{said}");
+    }
+    assert_eq!(post("verify", &path("nowhere"), &key).await.0, 202);
+    assert_eq!(outcome().await["state"], json!("failed"));
+    assert!(served.stop("-TERM").success());
+}
+
+/// All files below a folder.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
 }

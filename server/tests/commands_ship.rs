@@ -8,7 +8,7 @@ mod server;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -16,12 +16,7 @@ use reqwest::Client;
 use serde_json::{Value, json};
 
 use program::commands::{couch_layer, refused, succeed};
-use server::{Process, get, put};
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
-    u64::try_from(since.as_millis()).expect("a time")
-}
+use server::{Process, get, now_ms, put, shipped};
 
 fn time(ms: u64) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + std::time::Duration::from_millis(ms)).to_string()
@@ -32,22 +27,6 @@ fn restored_ms(said: &str) -> u64 {
     let text = said.split_once("as it was at ").and_then(|(_, rest)| rest.split(';').next()).expect("a time");
     let time = humantime::parse_rfc3339(text).expect("a time");
     u64::try_from(time.duration_since(UNIX_EPOCH).expect("a time").as_millis()).expect("a time")
-}
-
-/// Waits until everything up to now is shipped.
-async fn shipped(client: &Client, here: &str) -> Value {
-    let now = now_ms();
-    loop {
-        let state = get(client, format!("{here}/_couch_layer/ship")).await;
-        match state["state"].as_str() {
-            Some("starting" | "running") => {}
-            _ => panic!("{state}"),
-        }
-        if state["until_ms"].as_u64().expect("a time") > now {
-            return state;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
 }
 
 fn ids(engine: &str) -> BTreeSet<String> {
@@ -88,6 +67,7 @@ async fn a_served_store_is_restored_as_it_was_at_a_time() {
     while now_ms() == at {}
     assert!(put(&client, format!("{here}/db/b"), json!({})).await);
     let state = shipped(&client, &here).await;
+    assert!(state["behind_ms"].as_u64().is_some_and(|ms| ms < now_ms() - at), "{state}");
     assert_eq!(
         (&state["state"], &state["bases"], &state["begun"]),
         (&json!("running"), &json!(1), &json!(1)),

@@ -30,12 +30,16 @@
 //! * A base has the number of its segment, so it belongs to one shipper too.
 //! * Only the shipper removes what is old, between two of its bases: see [`prune`].
 
+mod follower;
 mod form;
 mod prune;
 mod restore;
 mod shipper;
+mod standby;
 mod verify;
 
+pub use follower::{Followed, Follower};
 pub use restore::RestoredShip;
 pub use shipper::{ShipOptions, Shipped, Shipper};
+pub use standby::{StandbyFolder, promote_standby, replace_standby, standby_folder};
 pub use verify::ShippedSpan;

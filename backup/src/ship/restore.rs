@@ -27,6 +27,8 @@ pub struct RestoredShip {
     pub base_ms: u64,
     /// Number of segments that were applied to them.
     pub segments: u64,
+    /// Number of the last of them.
+    pub segment: u64,
     /// The file that ended it, which is missing or damaged, and why.
     pub ended_by: Option<(String, String)>,
     /// Files that are missing or damaged, and why. Older tables and more of the log replaced them.
@@ -111,6 +113,7 @@ impl Repository {
             gap: false,
             base_ms: base.ms,
             segments: 0,
+            segment: 0,
             ended_by: None,
             stepped_over: Vec::new(),
             earlier_ms: None,
@@ -137,6 +140,7 @@ impl Repository {
             }
             restored.ms = segment.head.ms;
             restored.segments += 1;
+            restored.segment = number;
         }
         if restored.segments == 0 {
             return Err(Error::damaged(&log_path(number), "it is missing, and a base needs it"));

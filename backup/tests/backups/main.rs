@@ -10,6 +10,7 @@ mod returns;
 mod ships;
 mod ships_gone_wrong;
 mod stage;
+mod standbys;
 
 use std::sync::Arc;
 

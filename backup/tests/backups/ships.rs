@@ -48,12 +48,12 @@ pub(crate) struct Shaky {
     folder: Folder,
     random: Mutex<StdRng>,
     /// One in so many operations fails; none if it is 0.
-    fails: AtomicU64,
+    pub(crate) fails: AtomicU64,
     is_away: AtomicBool,
 }
 
 impl Shaky {
-    fn new(root: &Path, seed: u64) -> Arc<Self> {
+    pub(crate) fn new(root: &Path, seed: u64) -> Arc<Self> {
         let random = Mutex::new(StdRng::seed_from_u64(seed));
         Arc::new(Shaky { folder: Folder::new(root), random, fails: AtomicU64::new(0), is_away: AtomicBool::new(false) })
     }
@@ -95,7 +95,7 @@ impl Place for Shaky {
     }
 }
 
-async fn open(place: Arc<dyn Place>, clock: Arc<Ticks>) -> Repository {
+pub(crate) async fn open(place: Arc<dyn Place>, clock: Arc<Ticks>) -> Repository {
     Repository::open_or_create(place, &Protection::None, clock).await.unwrap()
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn lsm(folder: &Path) -> LsmDatabase {
     LsmDatabase::open(folder, LsmOptions::new().cache_bytes(128 << 10)).unwrap()
 }
 
-const COUNTER: &[u8] = b"counter";
+pub(crate) const COUNTER: &[u8] = b"counter";
 
 fn row(number: u64) -> Vec<u8> {
     [b"row/", &number.to_be_bytes()[..]].concat()
@@ -115,7 +115,7 @@ fn number(value: &[u8]) -> u64 {
 }
 
 /// Counts, and leaves a row with the number: so the rows of any moment follow from the counter. Some rows are removed again.
-fn count(database: &LsmDatabase, filler: &[u8]) -> u64 {
+pub(crate) fn count(database: &LsmDatabase, filler: &[u8]) -> u64 {
     futures_executor::block_on(database.run(|transaction, _| async move {
         let old = transaction.get(COUNTER, Read::Serializable).await?;
         let next = old.map_or(0, |old| number(&old)) + 1;
@@ -130,7 +130,7 @@ fn count(database: &LsmDatabase, filler: &[u8]) -> u64 {
 }
 
 /// The counter, after all rows were compared with it.
-fn counted(database: &LsmDatabase) -> u64 {
+pub(crate) fn counted(database: &LsmDatabase) -> u64 {
     futures_executor::block_on(async {
         let transaction = database.begin().unwrap();
         let counter = transaction.get(COUNTER, Read::Snapshot).await.unwrap().map_or(0, |counter| number(&counter));
@@ -171,7 +171,7 @@ fn check(oracle: &Oracle, at: u64, found: u64) {
     }
 }
 
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     let seed = crate::random::seed();
     println!("BACKUP_SEED={seed}");
     seed

@@ -18,7 +18,7 @@ async fn step(stage: &Stage, shipper: &Shipper) {
     while !shipper.ship_tables().await.unwrap() {}
 }
 
-fn flip(path: &Path) {
+pub(crate) fn flip(path: &Path) {
     let mut bytes = std::fs::read(path).unwrap();
     let at = bytes.len() / 2;
     bytes[at] ^= 1;

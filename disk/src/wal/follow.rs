@@ -9,8 +9,8 @@
 //! A cut takes what is durable, with the time, under the lock that makes records durable here.
 //!
 //! The queue shares the memory of the records with the log's runs, and has a bound. Beyond it everything in it is
-//! dropped, and who follows begins again from the tables. Commits wait while a following begins, which reads the log, and never for a slow reader.
-//! Without a tail nothing is kept.
+//! dropped, and who follows begins again from the tables. Commits wait while a following begins, which reads the log,
+//! and never for a slow reader. Without a tail nothing is kept.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use kv_api::{Durability, Error, Result, error};
 use occ::last_version;
-use occ::store::ApplyError;
+use occ::store::{ApplyError, Batch};
 use parking_lot::Mutex;
 
 use super::log::{self, LogRecord};
@@ -131,13 +131,54 @@ impl Followed {
     }
 }
 
+/// Records that are applied together, as one batch.
+#[derive(Debug)]
+pub(crate) struct Together {
+    version: i64,
+    runs: Vec<Arc<Run>>,
+    bytes: usize,
+}
+
+impl Together {
+    /// After the batch of a version.
+    pub(crate) fn after(version: i64) -> Self {
+        Together { version, runs: Vec::new(), bytes: 0 }
+    }
+
+    /// Adds a record, unless it is older. Returns whether there are enough.
+    ///
+    /// # Errors
+    /// 1522 if it does not continue the others, or is damaged.
+    pub(crate) fn add(&mut self, record: &LogRecord) -> Result<bool> {
+        if record.version() > self.version {
+            if record.previous() != self.version {
+                let sentence = format!("the log continues from version {}, not {}", record.previous(), self.version);
+                return Err(Error::new(error::FILE_CORRUPT).with_context(sentence));
+            }
+            let run = record.run()?;
+            self.bytes += run.size();
+            self.version = record.version();
+            self.runs.push(Arc::new(run));
+        }
+        Ok(self.bytes >= REPLAYED_TOGETHER)
+    }
+
+    /// Takes the batch with the effect of all. `None` if there are none.
+    ///
+    /// # Errors
+    /// 2101 for more bytes than a run can have.
+    pub(crate) fn take(&mut self) -> Result<Option<Batch>> {
+        self.bytes = 0;
+        let runs = std::mem::take(&mut self.runs);
+        if runs.is_empty() { Ok(None) } else { Run::batch_of(&runs, self.version).map(Some) }
+    }
+}
+
 /// Applies records of a log to the store in a folder that nobody has open, as the flushes of its log would have done.
 #[derive(Debug)]
 pub struct Replay<S> {
     below: S,
-    version: i64,
-    runs: Vec<Arc<Run>>,
-    bytes: usize,
+    together: Together,
 }
 
 impl<S: DiskStore> Replay<S> {
@@ -148,12 +189,12 @@ impl<S: DiskStore> Replay<S> {
     pub fn open(folder: &std::path::Path) -> Result<Self> {
         let below = S::open(folder, CACHE, Durability::Disk)?;
         let version = last_version(&below.snapshot()?)?;
-        Ok(Replay { below, version, runs: Vec::new(), bytes: 0 })
+        Ok(Replay { below, together: Together::after(version) })
     }
 
     /// The version of the newest batch.
     pub fn version(&self) -> i64 {
-        self.version
+        self.together.version
     }
 
     /// Applies a record, unless the store has it.
@@ -161,27 +202,14 @@ impl<S: DiskStore> Replay<S> {
     /// # Errors
     /// 1522 if it does not continue the store, or is damaged; the store's errors.
     pub fn apply(&mut self, record: &LogRecord) -> Result<()> {
-        if record.version() <= self.version {
-            return Ok(());
-        }
-        if record.previous() != self.version {
-            let sentence = format!("the log continues from version {}, not {}", record.previous(), self.version);
-            return Err(Error::new(error::FILE_CORRUPT).with_context(sentence));
-        }
-        let run = record.run()?;
-        self.bytes += run.size();
-        self.version = record.version();
-        self.runs.push(Arc::new(run));
-        if self.bytes >= REPLAYED_TOGETHER { self.flush() } else { Ok(()) }
+        if self.together.add(record)? { self.flush() } else { Ok(()) }
     }
 
     fn flush(&mut self) -> Result<()> {
-        if !self.runs.is_empty() {
-            self.below.apply(Run::batch_of(&self.runs, self.version)?).map_err(ApplyError::into_error)?;
-            self.runs.clear();
-            self.bytes = 0;
+        match self.together.take()? {
+            Some(batch) => self.below.apply(batch).map_err(ApplyError::into_error),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Makes everything durable, and closes the store. Returns the version of its newest batch.
@@ -192,7 +220,7 @@ impl<S: DiskStore> Replay<S> {
         self.flush()?;
         self.below.sync()?;
         self.below.close()?;
-        Ok(self.version)
+        Ok(self.version())
     }
 }
 

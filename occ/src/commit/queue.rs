@@ -129,6 +129,12 @@ impl<S: Store> Core<S> {
             request.ticket.fail(self.closed_error());
             return false;
         }
+        if self.is_standby {
+            drop(queue);
+            let refused = Error::new(error::TRANSACTION_READ_ONLY);
+            request.ticket.fail(refused.with_context("this database follows another one, and takes no writes"));
+            return false;
+        }
         if queue.bytes > 0 && queue.bytes + request.queued_bytes() > MAX_QUEUED_BYTES {
             drop(queue);
             let full = Error::new(error::COMMIT_PROXY_MEMORY_LIMIT_EXCEEDED);

@@ -71,7 +71,7 @@ impl<S: Store> Core<S> {
         drop(resolver);
         if accepted.is_empty() {
             self.abandon(version);
-        } else if let Err(error) = self.write(batch) {
+        } else if let Err(error) = self.write(batch, version) {
             accepted.iter().for_each(|(ticket, _)| ticket.fail(error.clone()));
         } else {
             self.batches.sizes.observe(accepted.len() as u64);
@@ -80,9 +80,28 @@ impl<S: Store> Core<S> {
         refused.into_iter().for_each(|(ticket, error)| ticket.fail(error));
     }
 
-    /// Applies and syncs a batch, and makes it readable. The error is the committers' answer.
-    fn write(&self, mut batch: Batch) -> Result<()> {
-        let (version, bytes) = (batch.version(), batch.bytes());
+    /// Applies and syncs a batch of the database that this one follows. Its version and its rows are the other
+    /// database's; reads go by the window, whose versions go on with the clock here.
+    pub(crate) fn replay(&self, batch: Batch) -> Result<()> {
+        if !self.is_standby {
+            let sentence = "only a database that follows another one takes its batches";
+            return Err(Error::new(error::CLIENT_INVALID_OPERATION).with_context(sentence));
+        }
+        // One at a time.
+        let _replaying = lock(&self.pipeline.resolver);
+        self.check_open()?;
+        self.store.check_room(batch.bytes() as u64)?;
+        let now = self.clock.now();
+        let version = self.with_window(|window| window.begin_replay(batch.version(), now));
+        catch_unwind(AssertUnwindSafe(|| self.write(batch, version))).unwrap_or_else(|_| {
+            let broken = Error::new(error::INTERNAL_ERROR).with_context("a panic during a replay closed the database");
+            Err(self.lose(broken))
+        })
+    }
+
+    /// Applies and syncs a batch, and makes it readable at a version. The error is the committers' answer.
+    fn write(&self, mut batch: Batch, version: i64) -> Result<()> {
+        let bytes = batch.bytes();
         let touched = self.watches.touched(&batch);
         let sampled = lock(&self.sample).observe(&mut batch);
         self.record_version(&mut batch);

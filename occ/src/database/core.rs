@@ -45,6 +45,8 @@ pub(crate) struct Core<S: Store> {
     pub(crate) watches: Watches,
     pub(crate) batches: Batches,
     pub(crate) sample: Mutex<Sample>,
+    /// Whether it only [follows](Core::replay) another database.
+    pub(crate) is_standby: bool,
     /// For tests of a suite.
     pub(crate) fault: Option<Fault>,
     pub(crate) hook: Hook,
@@ -91,6 +93,7 @@ impl<S: Store> Core<S> {
         clock: Arc<dyn Clock>,
         limits: Limits,
         seed: u64,
+        is_standby: bool,
         fault: Option<Fault>,
         hook: Hook,
     ) -> Result<Self> {
@@ -109,6 +112,7 @@ impl<S: Store> Core<S> {
             watches: Watches::new(limits.watches),
             batches: Batches { sizes: Histogram::new(BATCH_SIZES), bytes: Counter::default() },
             sample: Mutex::new(sample),
+            is_standby,
             fault,
             hook,
             closed: OnceLock::new(),

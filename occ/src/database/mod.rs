@@ -14,7 +14,7 @@ use crate::database::core::{Core, Handle};
 #[cfg(any(test, feature = "faults"))]
 use crate::faults::Point;
 use crate::faults::{Fault, Hook};
-use crate::store::Store;
+use crate::store::{Batch, Store};
 use crate::sync::Arc;
 use crate::transaction::OccTransaction;
 
@@ -53,6 +53,24 @@ impl<S: Store> OccDatabase<S> {
     /// later operation fails with 1043. Closing again does nothing.
     pub fn close(&self) -> Result<()> {
         self.0.core.close()
+    }
+
+    /// Applies a batch of the database that this one [follows](OccBuilder::standby), with its version and the rows that
+    /// it had in that database's store. It is synced and readable afterwards, and watches on its keys complete. Blocks
+    /// the calling thread while the disk syncs.
+    ///
+    /// # Errors
+    /// 2000 if this database follows none; the store's errors. After 1021 the database is closed.
+    pub fn replay(&self, batch: Batch) -> Result<()> {
+        self.0.core.replay(batch)
+    }
+
+    /// Fails if the database is closed, or has failed. What its store says then may not be on the disk.
+    ///
+    /// # Errors
+    /// Why it is closed.
+    pub fn check_open(&self) -> Result<()> {
+        self.0.core.check_open()
     }
 
     #[cfg(test)]
@@ -138,6 +156,7 @@ pub struct OccBuilder {
     clock: Option<Arc<dyn Clock>>,
     seed: Option<u64>,
     limits: Limits,
+    is_standby: bool,
     fault: Option<Fault>,
     hook: Hook,
 }
@@ -166,6 +185,14 @@ impl OccBuilder {
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// The database only follows another one: it refuses transactions that write with 2023, and takes the other one's
+    /// batches ([`OccDatabase::replay`]).
+    #[must_use]
+    pub fn standby(mut self) -> Self {
+        self.is_standby = true;
         self
     }
 
@@ -202,7 +229,7 @@ impl OccBuilder {
     pub fn open<S: Store>(self, store: S) -> Result<OccDatabase<S>> {
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let seed = self.seed.unwrap_or_else(system::seed);
-        let core = Arc::new(Core::open(store, clock, self.limits, seed, self.fault, self.hook)?);
+        let core = Arc::new(Core::open(store, clock, self.limits, seed, self.is_standby, self.fault, self.hook)?);
         let weak = Arc::downgrade(&core);
         core.store.when_quiet(Box::new(move || {
             if let Some(core) = weak.upgrade() {

@@ -165,6 +165,14 @@ impl<V> Window<V> {
         version
     }
 
+    /// Begins a batch of another database, and returns the version at which it can be read here: its own, or the next
+    /// one where reads have passed it already.
+    pub(crate) fn begin_replay(&mut self, version: i64, now: Duration) -> i64 {
+        let version = self.begin_batch(now).max(version);
+        self.committing = Some(version);
+        version
+    }
+
     /// Makes a batch of `bytes` readable. It is in the store and synced.
     pub(crate) fn publish(&mut self, version: i64, snapshot: Arc<V>, bytes: usize, now: Duration) {
         self.committing = None;

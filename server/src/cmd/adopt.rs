@@ -55,7 +55,7 @@ pub(crate) async fn adopt_snapshot(url: &EngineUrl) -> Result<Option<Adopted>, F
 
 /// Fails if a snapshot cannot be taken into use: a database without a new incarnation would give out sequences of the
 /// original, and one that is in another store, or moves there, would write to the store of the original.
-async fn examine(layer: &Layer<AnyDatabase>) -> Result<(), Failure> {
+pub(super) async fn examine(layer: &Layer<AnyDatabase>) -> Result<(), Failure> {
     let (mut unreadable, mut elsewhere) = (Vec::new(), Vec::new());
     for name in layer.database_names(&NameRange::default()).await? {
         // A database in the last step of a move refuses this write.
@@ -65,6 +65,8 @@ async fn examine(layer: &Layer<AnyDatabase>) -> Result<(), Failure> {
         };
         match tried.await {
             Err(error) if error.is_damage() => unreadable.push(name),
+            // A standby refuses it last.
+            Err(error) if error.is_read_only() => {}
             Err(error) => match error.kind() {
                 ErrorKind::Moved(to) => elsewhere.push(format!("{name} (in {to})")),
                 ErrorKind::Moving => elsewhere.push(format!("{name} (being relocated)")),

@@ -29,8 +29,8 @@ pub(crate) struct Backup {
     /// The databases [default: all databases of the store]
     #[arg(value_name = "DB")]
     databases: Vec<String>,
-    /// The place of the backup: a folder, which is created if missing, or, without --url, s3://BUCKET/PREFIX. Later runs add what
-    /// changed
+    /// The place of the backup: a folder, which is created if missing, or, without --url, s3://BUCKET/PREFIX. Later
+    /// runs add what changed
     #[arg(long, value_name = "PLACE", required = true)]
     to: Option<String>,
     #[command(flatten)]

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::progress::{self, Unit};
 use super::records::{Position, Records, Shape};
-use super::source::{IfNoDatabase, NewDocument, Source, SourceArgs};
+use super::source::{IfNoDatabase, NewDocument, NotWritten, Source, SourceArgs};
 use crate::cmd::{Failure, failure};
 
 /// Maximum number of documents in a batch.
@@ -45,6 +45,9 @@ pub(crate) struct Import {
     /// The member to take ids from, a string or an integer; records without an id get a new one
     #[arg(long, value_name = "NAME")]
     id_field: Option<String>,
+    /// Leave out records without a _rev whose ids exist in the database. They are counted, and are no failures
+    #[arg(long)]
+    skip_existing: bool,
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
@@ -73,42 +76,49 @@ impl Import {
         progress.set_message(self.database.clone());
 
         let started = Instant::now();
-        let mut importer = Importer::new(source, progress.clone(), Ids::new()?, self.id_field.clone());
+        let mut importer = Importer::new(source, progress.clone(), Ids::new()?, &self);
         let mut records = Records::new(input);
         let outcome = importer.all(&mut records).await;
         progress.finish_and_clear();
-        let Importer { written, failed, .. } = importer;
+        let Importer { written, skipped, failed, .. } = importer;
         let seconds = started.elapsed().as_secs_f64();
         if self.json {
             let mut summary = Vec::new();
             let mut writer = JsonWriter::new(&mut summary);
             writer.begin_object().name("written").u64(written).name("failed").u64(failed);
+            if self.skip_existing {
+                writer.name("skipped").u64(skipped);
+            }
             writer.name("shape").str(records.shape().name());
             writer.name("seconds").f64((seconds * 1_000.0).round() / 1_000.0).end_object();
             progress::print(&String::from_utf8_lossy(&summary))?;
         } else {
             let name = &self.database;
             let shape = records.shape();
-            let summary = format!("{written} documents written to {name}, {failed} failed, in {seconds:.1} s");
+            let existed = if self.skip_existing { format!("{skipped} existed, ") } else { String::new() };
+            let summary = format!("{written} documents written to {name}, {existed}{failed} failed, in {seconds:.1} s");
             progress::tell(&format!("{summary}; the file has {shape}"));
         }
         outcome?;
         match failed {
             0 => Ok(()),
-            failed => Err(failure(format!("{failed} of {} records could not be imported", written + failed))),
+            failed => Err(failure(format!("{failed} of {} records could not be imported", written + skipped + failed))),
         }
     }
 }
 
 /// A batch in progress: the positions of its records, their ids and bytes, and their results.
-type Sent = (Vec<Position>, Vec<String>, usize, Result<Vec<Option<String>>, Failure>);
+type Sent = (Vec<Position>, Vec<String>, usize, Result<Vec<Option<NotWritten>>, Failure>);
 
 struct Importer {
     source: Source,
     progress: ProgressBar,
     ids: Ids,
     id_field: Option<String>,
+    skips_existing: bool,
     written: u64,
+    /// Documents that existed.
+    skipped: u64,
     failed: u64,
     batch: Vec<NewDocument>,
     positions: Vec<Position>,
@@ -120,13 +130,15 @@ struct Importer {
 }
 
 impl Importer {
-    fn new(source: Source, progress: ProgressBar, ids: Ids, id_field: Option<String>) -> Self {
+    fn new(source: Source, progress: ProgressBar, ids: Ids, asked: &Import) -> Self {
         Importer {
             source,
             progress,
             ids,
-            id_field,
+            id_field: asked.id_field.clone(),
+            skips_existing: asked.skip_existing,
             written: 0,
+            skipped: 0,
             failed: 0,
             batch: Vec::new(),
             positions: Vec::new(),
@@ -210,7 +222,8 @@ impl Importer {
         for (position, result) in positions.into_iter().zip(results?) {
             match result {
                 None => self.written += 1,
-                Some(problem) => self.fail(position, &problem),
+                Some(NotWritten::Exists(_)) if self.skips_existing => self.skipped += 1,
+                Some(NotWritten::Exists(problem) | NotWritten::Refused(problem)) => self.fail(position, &problem),
             }
         }
         Ok(())

@@ -35,7 +35,7 @@ impl Hangups {
     }
 
     /// Reads everything again at each signal. Never returns.
-    pub(super) async fn reload(mut self, server: &Server, options: &Serve) -> Infallible {
+    pub(super) async fn reload(&mut self, server: &Server, options: &Serve) -> Infallible {
         loop {
             self.next().await;
             let mut failed = Vec::new();

@@ -82,7 +82,8 @@ pub(crate) struct Replicate {
 impl Replicate {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let filter = self.filter()?;
-        let if_none = if self.create_target { IfNoDatabase::Create } else { IfNoDatabase::Fail };
+        let if_none =
+            if self.create_target { IfNoDatabase::Create } else { IfNoDatabase::FailNaming("--create-target") };
         let mut source = self.side(&self.source, self.source_engine.as_ref(), IfNoDatabase::Fail, None).await?;
         let mut target = self.side(&self.target, self.target_engine.as_ref(), if_none, source.store.as_ref()).await?;
         let uuid = match (&source.store, &target.store) {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -16,6 +18,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::adopt::adopt_snapshot;
 use super::ship::ShipArgs;
+use super::standby::{self, Follow};
 use super::tls_args::{TlsArgs, TrustArgs};
 use crate::cmd::{Failure, descriptors, reload, stop_signal, systemd};
 use crate::engine::{self, EngineUrl, IfMissing};
@@ -203,6 +206,9 @@ impl StoreFailed {
     pub const EXIT_CODE: u8 = 74;
 }
 
+/// Ends when the process is told to stop, once its handlers are there.
+type StopSignal = Option<Pin<Box<dyn Future<Output = ()> + Send>>>;
+
 /// Time between two checks whether the store has failed.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
@@ -252,9 +258,39 @@ impl Serve {
 
     async fn serve(self) -> Result<(), Failure> {
         // First, so that a signal that arrives while the store opens does not end the process.
-        let hangups = reload::Hangups::new()?;
-        let address = resolve(&self.listen)?;
+        let mut hangups = reload::Hangups::new()?;
+        let mut stop: StopSignal = None;
+        let mut address = resolve(&self.listen)?;
         self.check_twice(&self.settings)?;
+        let Some(follow) = self.ship.follow()? else {
+            return self.serve_store(&mut hangups, &mut stop, &mut address, None).await.map(drop);
+        };
+        let folder = standby::folder_of(&self.engine)?;
+        self.ship.check_apart(folder)?;
+        // A restore takes long.
+        let stopping = stop.insert(Box::pin(stop_signal()?));
+        let mut follows = tokio::select! {
+            prepared = follow.prepare(&self.engine) => prepared?,
+            () = stopping => return Ok(()),
+        };
+        loop {
+            let following = follows.then_some(&follow);
+            match self.serve_store(&mut hangups, &mut stop, &mut address, following).await? {
+                None => return Ok(()),
+                Some(ended) => ended.finish(folder).await?,
+            }
+            follows = follow.prepare(&self.engine).await?;
+        }
+    }
+
+    /// Serves the store until the process is told to stop. A store that follows another one may end earlier.
+    async fn serve_store(
+        &self,
+        hangups: &mut reload::Hangups,
+        stop: &mut StopSignal,
+        address: &mut SocketAddr,
+        follow: Option<&Arc<Follow>>,
+    ) -> Result<Option<standby::Ended>, Failure> {
         let threads = Options::default().threads;
         let asked = Asked {
             cache: self.cache_size,
@@ -263,9 +299,10 @@ impl Serve {
             in_folder: matches!(self.engine, EngineUrl::Folder { .. }),
         };
         let memory = Memory::of(self.memory, &asked)?;
-        let ship = self.ship.read()?;
-        if let (Some(ship), EngineUrl::Folder { path, .. }) = (&ship, &self.engine) {
-            ship.check_apart(path)?;
+        // A standby ships once it is promoted.
+        let ship = if follow.is_some() { None } else { self.ship.read()? };
+        if let EngineUrl::Folder { path, .. } = &self.engine {
+            self.ship.check_apart(path)?;
         }
         let mut options = Options {
             administrator: self.administrator()?,
@@ -276,7 +313,7 @@ impl Serve {
             threads,
             settings: self.settings.clone(),
             store: Some(self.engine.clone()),
-            tls: self.tls.read(&self.listen, address)?,
+            tls: self.tls.read(&self.listen, *address)?,
             trust: self.trust.read()?,
             max_connections: usize::try_from(descriptors::connections(self.max_connections).min(memory.connections()))?,
             proxies: self.proxies.clone(),
@@ -290,16 +327,18 @@ impl Serve {
             ..Options::default()
         };
         // A new store has no administrator, so none is created for a server that would not start.
-        let needs_administrator = Server::needs_administrator(address, &options);
+        let needs_administrator = Server::needs_administrator(*address, &options);
         let is_new = match &self.engine {
             EngineUrl::Memory => true,
             EngineUrl::Folder { path, .. } => matches!(disk::folder::Mark::read(path), Ok(None)),
             EngineUrl::Cluster { .. } => false,
         };
         if needs_administrator && is_new {
-            return Err(StartError::OpenToAll { address }.into());
+            return Err(StartError::OpenToAll { address: *address }.into());
         }
-        if let Some(adopted) = adopt_snapshot(&self.engine).await? {
+        if follow.is_none()
+            && let Some(adopted) = adopt_snapshot(&self.engine).await?
+        {
             let (databases, unreadable) = (adopted.databases, adopted.unreadable);
             tracing::info!(
                 databases,
@@ -308,9 +347,18 @@ impl Serve {
             );
         }
         let opening = engine::OpenOptions { cache_bytes: Some(memory.cache), wait: self.wait_for_store };
-        let (engine, shipped) = match ship {
-            None => (engine::open_with(&self.engine, IfMissing::Create, opening)?, None),
-            Some(ship) => {
+        let mut following = None;
+        let (engine, shipped) = match (ship, follow) {
+            (_, Some(follow)) => {
+                let folder = standby::folder_of(&self.engine)?;
+                let (engine, store) = engine::open_standby(folder, opening)?;
+                let started = follow.start((engine.clone(), store), folder)?;
+                options.standby = Some(started.state.clone());
+                following = Some(started);
+                (engine, None)
+            }
+            (None, None) => (engine::open_with(&self.engine, IfMissing::Create, opening)?, None),
+            (Some(ship), None) => {
                 let opened = engine::open_followed(&self.engine, IfMissing::Create, opening)?;
                 let (engine, store) = opened.ok_or(ServeError::NotShipped)?;
                 (engine, Some((ship, store)))
@@ -332,18 +380,37 @@ impl Serve {
             options.ship = Some(started.state.clone());
             shipping = Some(started);
         }
-        let server = Server::start(layer, address, options).await?;
+        let server = Server::start(layer, *address, options).await?;
+        // The same port, if it starts again.
+        *address = server.address();
         // Before anybody hears that the server may be stopped.
-        let stop = stop_signal()?;
+        let stopping = match stop {
+            Some(stopping) => stopping,
+            None => stop.insert(Box::pin(stop_signal()?)),
+        };
         if let Err(error) = announce(&server, &self.engine, durability, self.tls.is_passing(), self.utils.is_none()) {
             // A script may have read the first line and closed the pipe.
             tracing::debug!(%error, "cannot write to the standard output");
         }
         systemd::tell("READY=1");
+        let ended = async {
+            match &mut following {
+                Some(following) => following.ended().await,
+                None => std::future::pending().await,
+            }
+        };
         let failed = tokio::select! {
-            () = stop => None,
+            () = stopping => None,
             failed = failed => Some(failed),
-            never = hangups.reload(&server, &self) => match never {},
+            ended = ended => {
+                let ended = ended?;
+                server.stop().await;
+                if let Some(following) = following {
+                    following.stop().await;
+                }
+                return Ok(Some(ended));
+            }
+            never = hangups.reload(&server, self) => match never {},
         };
         systemd::tell("STOPPING=1");
         match &failed {
@@ -355,7 +422,10 @@ impl Serve {
         if let Some(shipping) = shipping {
             shipping.stop().await;
         }
-        failed.map_or(Ok(()), |failed| Err(failed.into()))
+        if let Some(following) = following {
+            following.stop().await;
+        }
+        failed.map_or(Ok(None), |failed| Err(failed.into()))
     }
 
     /// Refuses settings of a file that would silently replace a flag, its environment variable or the file's own

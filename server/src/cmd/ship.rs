@@ -11,6 +11,7 @@ use disk::FollowedStore;
 use model::SystemEnvironment;
 use tokio::sync::{oneshot, watch};
 
+use super::standby::Follow;
 use crate::cmd::{Failure, failure};
 use crate::passphrase;
 use crate::ship_state::ShipState;
@@ -43,6 +44,12 @@ pub(crate) struct ShipArgs {
     #[arg(long, value_name = "PLACE", env = "COUCH_LAYER_SHIP_TO")]
     ship_to: Option<String>,
 
+    /// A place to which another server ships its store: this one keeps a warm copy in the folder of --engine, seconds
+    /// behind, answers reads, and refuses writes until it is promoted (`couch-layer promote`). The passphrase is that
+    /// of --ship-to
+    #[arg(long, value_name = "PLACE", env = "COUCH_LAYER_FOLLOW")]
+    follow: Option<String>,
+
     /// A file with the passphrase of that place, or with any bytes as the key; a line break at its end is ignored
     #[arg(long, value_name = "FILE", env = "COUCH_LAYER_SHIP_PASSPHRASE_FILE")]
     ship_passphrase_file: Option<PathBuf>,
@@ -69,17 +76,39 @@ impl ShipArgs {
     /// The ship, if one is asked for.
     pub(crate) fn read(&self) -> Result<Option<Ship>, Failure> {
         let Some(to) = self.ship_to.clone() else { return Ok(None) };
-        let protection = match &self.ship_passphrase_file {
-            Some(file) => Protection::Passphrase(passphrase::read(file).map_err(failure)?),
-            None if self.ship_no_encryption => Protection::None,
+        let options = ShipOptions { keep_ms: self.ship_keep, ..ShipOptions::default() };
+        Ok(Some(Ship { place: place(&to)?, to, protection: self.protection()?, options }))
+    }
+
+    /// The place to follow, if one is named.
+    pub(crate) fn follow(&self) -> Result<Option<Arc<Follow>>, Failure> {
+        let Some(from) = self.follow.clone() else { return Ok(None) };
+        Ok(Some(Arc::new(Follow { place: place(&from)?, from, protection: self.protection()? })))
+    }
+
+    fn protection(&self) -> Result<Protection, Failure> {
+        match &self.ship_passphrase_file {
+            Some(file) => Ok(Protection::Passphrase(passphrase::read(file).map_err(failure)?)),
+            None if self.ship_no_encryption => Ok(Protection::None),
             None => {
                 let sentence =
                     "--ship-passphrase-file must name the file with the passphrase; or say --ship-no-encryption";
-                return Err(failure(sentence));
+                Err(failure(sentence))
             }
-        };
-        let options = ShipOptions { keep_ms: self.ship_keep, ..ShipOptions::default() };
-        Ok(Some(Ship { place: place(&to)?, to, protection, options }))
+        }
+    }
+
+    /// Refuses a folder in the store's, where the store may remove it, and one that the store's is in.
+    pub(crate) fn check_apart(&self, store: &Path) -> Result<(), Failure> {
+        for (option, place) in [("--ship-to", &self.ship_to), ("--follow", &self.follow)] {
+            let Some(place) = place.as_ref().filter(|place| place_is_folder(place)) else { continue };
+            let (place, store) = (whole(Path::new(place))?, whole(store)?);
+            if place.starts_with(&store) || store.starts_with(&place) {
+                let (place, store) = (place.display(), store.display());
+                return Err(failure(format!("{option} needs a folder apart from the store's: {place}, {store}")));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -106,19 +135,6 @@ pub(crate) struct Shipping {
 }
 
 impl Ship {
-    /// Refuses a folder in the store's, where the store may remove it, and one that the store's is in.
-    pub(crate) fn check_apart(&self, store: &Path) -> Result<(), Failure> {
-        if !place_is_folder(&self.to) {
-            return Ok(());
-        }
-        let (place, store) = (whole(Path::new(&self.to))?, whole(store)?);
-        if place.starts_with(&store) || store.starts_with(&place) {
-            let (place, store) = (place.display(), store.display());
-            return Err(failure(format!("--ship-to needs a folder apart from the store's: {place}, {store}")));
-        }
-        Ok(())
-    }
-
     /// Begins to ship the store of a [name](backup::store_name).
     ///
     /// # Errors

@@ -21,8 +21,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use disk::FollowedStore;
 use disk::folder::Mark;
+use disk::{FollowedStore, StandbyStore};
 use kv_api::AnyDatabase;
 
 pub use self::error::EngineError;
@@ -125,6 +125,71 @@ pub async fn restore_shipped(
         }
         _ => Err(backup::Error::Refused(format!("{url}: a shipped store is restored into a folder of the engine lsm"))),
     }
+}
+
+/// Whether a store of this URL can follow another one: one in a folder of the engine lsm.
+pub fn can_follow(url: &EngineUrl) -> bool {
+    cfg!(feature = "lsm") && matches!(url, EngineUrl::Folder { engine: None | Some(Engine::Lsm), .. })
+}
+
+/// A store that follows another one, and the same for who lets it.
+pub type Standby = (AnyDatabase, Arc<dyn StandbyStore>);
+
+/// Opens the store of a standby ([`backup::standby_folder`]).
+///
+/// # Errors
+/// [`EngineError`], whose message is for a person.
+#[cfg_attr(not(feature = "lsm"), allow(unused_variables, reason = "no other engine can do it"))]
+pub fn open_standby(folder: &Path, options: OpenOptions) -> Result<Standby, EngineError> {
+    #[cfg(feature = "lsm")]
+    {
+        let mut opening = engine_lsm::LsmOptions::new().standby();
+        if let Some(bytes) = options.cache_bytes {
+            opening = opening.cache_bytes(bytes);
+        }
+        let database = engine_lsm::LsmDatabase::open(folder, opening)?;
+        Ok((AnyDatabase::new(database.clone()), Arc::new(database)))
+    }
+    #[cfg(not(feature = "lsm"))]
+    Err(EngineError::NotBuilt { engine: Engine::Lsm.name().into() })
+}
+
+/// Restores a shipped store beside the folder of a standby.
+///
+/// # Errors
+/// As [`backup::Repository::restore_standby`].
+#[cfg_attr(not(feature = "lsm"), allow(unused_variables, reason = "no other engine can do it"))]
+pub async fn restore_standby(
+    repository: &backup::Repository,
+    folder: &Path,
+    from: u64,
+    progress: &mut (dyn FnMut(&str) + Send),
+) -> backup::Result<backup::RestoredShip> {
+    #[cfg(feature = "lsm")]
+    return repository.restore_standby::<engine_lsm::LsmStore>(folder, from, progress).await;
+    #[cfg(not(feature = "lsm"))]
+    Err(backup::Error::Refused("this build has no engine lsm".into()))
+}
+
+/// Puts what was restored beside the folder of a standby in its place.
+///
+/// # Errors
+/// As [`backup::replace_standby`].
+#[cfg_attr(not(feature = "lsm"), allow(unused_variables, reason = "no other engine can do it"))]
+pub fn replace_standby(folder: &Path) -> backup::Result<()> {
+    #[cfg(feature = "lsm")]
+    return backup::replace_standby::<engine_lsm::LsmStore>(folder);
+    #[cfg(not(feature = "lsm"))]
+    Err(backup::Error::Refused("this build has no engine lsm".into()))
+}
+
+/// Fails while anybody has the store of a standby open.
+///
+/// # Errors
+/// [`EngineError`], whose message is for a person.
+pub fn is_free(folder: &Path) -> Result<(), EngineError> {
+    disk::folder::Folder::open_copy(folder, Engine::Lsm.name())?;
+    Ok(())
 }
 
 /// Opens a snapshot that nobody has taken into use ([`kv_api::Database::snapshot`]), for who gives its databases new

@@ -99,6 +99,14 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "service unavailable", reason)
     }
 
+    /// For a write to a standby. 503, since 403 is final for clients: PouchDB skips a document that is forbidden, and
+    /// 503 is tried again.
+    pub(crate) fn standby() -> Self {
+        Self::unavailable(
+            "This server is a standby: it follows another server, answers reads, and takes no writes until it is promoted.",
+        )
+    }
+
     /// For indexes of text, which CouchDB has in programs of their own. Clients of CouchDB expect this where it has
     /// none.
     pub(crate) fn no_search() -> Self {
@@ -212,6 +220,9 @@ impl From<jobs::Error> for ApiError {
 
 impl From<model::Error> for ApiError {
     fn from(error: model::Error) -> Self {
+        if error.is_read_only() {
+            return ApiError::standby();
+        }
         let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let is_moving = matches!(error.kind(), ErrorKind::Moving | ErrorKind::Moved(_) | ErrorKind::Stopped);
         // The refusal of an edit: by a function, or by a rule that cannot be applied at the moment.

@@ -11,9 +11,10 @@ use futures_util::stream::{self, StreamExt};
 use jobs::{Job, JobState};
 use kv_api::Database;
 use kv_api::figures::{Distribution, Figure, Value};
-use model::{ErrorKind, JsonText};
+use model::{Environment, ErrorKind, JsonText, SystemEnvironment};
 
 use crate::http::app::App;
+use crate::http::app::hour;
 use crate::http::app::process;
 use crate::http::app::statistics::{DatabaseSizes, JobCounts, Newest, Reading, Sample, Stat, StatValue};
 use crate::http::app::stores::{Documents, Store};
@@ -176,6 +177,56 @@ fn largest(all: impl Iterator<Item = (String, u64)>) -> Vec<(String, u64)> {
 pub(crate) async fn stats(app: &App, with_jobs: bool) -> Vec<Stat> {
     let jobs = if with_jobs { Some(sampled_jobs(app).await.held) } else { None };
     of_couchdb(app, jobs.as_ref(), &app.layer.engine().figures())
+}
+
+/// Those of CouchDB's figures for which nothing is read.
+fn counted(app: &App) -> Vec<Stat> {
+    of_couchdb(app, None, &app.layer.engine().figures())
+}
+
+/// The figures of a sample, from those that `_stats` shows.
+fn of_hour(stats: &[Stat], memory: Option<u64>) -> [f64; hour::NAMES.len()] {
+    let sum = |begin: &str, is_wanted: fn(&str) -> bool| {
+        let values = stats.iter().filter_map(|stat| match stat.value {
+            StatValue::Counter(value) if is_wanted(stat.path.strip_prefix(begin)?) => Some(value as f64),
+            _ => None,
+        });
+        values.sum::<f64>()
+    };
+    let one = |path: &str| sum(path, str::is_empty);
+    let median = stats.iter().find_map(|stat| match &stat.value {
+        StatValue::Times(_, lately) if stat.path == "couchdb.request_time" => lately.quantile(0.5),
+        _ => None,
+    });
+    [
+        one("couchdb.httpd.requests"),
+        one("couchdb.document_writes"),
+        one("couchdb.database_reads"),
+        one("couchdb.commits"),
+        sum("couchdb.httpd_status_codes.", |code| code.starts_with('5')),
+        one("mango.unindexed_queries"),
+        median.unwrap_or(0.0) * 1_000.0,
+        memory.unwrap_or(0) as f64,
+    ]
+}
+
+/// Takes [samples of the last hour](crate::http::app::hour) until the server stops.
+pub(crate) async fn follow(app: &App) {
+    let sampling = async {
+        loop {
+            app.hour.keep(sample(app));
+            tokio::time::sleep(hour::EVERY).await;
+        }
+    };
+    tokio::select! {
+        () = app.stopping() => {}
+        () = sampling => {}
+    }
+}
+
+/// A sample of now.
+pub(crate) fn sample(app: &App) -> hour::Sample {
+    (SystemEnvironment.now_ms(), of_hour(&counted(app), process::resident_bytes()))
 }
 
 fn of_couchdb(app: &App, jobs: Option<&JobCounts>, engine: &[Figure]) -> Vec<Stat> {
@@ -362,6 +413,22 @@ mod tests {
         again().await;
         let kept = sampled(&newest, async { Ok((2, late)) }).await;
         assert_eq!((kept.held, kept.reading, kept.taken), (7, late, whole.taken), "and it says that it is old");
+    }
+
+    #[test]
+    fn figures_are_found_by_their_names() {
+        let counter = |path: &str, value| Stat::new(path, "", StatValue::Counter(value));
+        let stats = [
+            counter("couchdb.httpd.requests", 7),
+            counter("couchdb.httpd.requests_of_others", 99),
+            counter("couchdb.document_writes", 3),
+            counter("couchdb.database_reads", 4),
+            counter("couchdb.httpd_status_codes.200", 50),
+            counter("couchdb.httpd_status_codes.500", 1),
+            counter("couchdb.httpd_status_codes.503", 2),
+            counter("mango.unindexed_queries", 5),
+        ];
+        assert_eq!(of_hour(&stats, Some(9)), [7.0, 3.0, 4.0, 0.0, 3.0, 5.0, 0.0, 9.0]);
     }
 
     #[test]

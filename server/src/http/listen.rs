@@ -34,6 +34,7 @@ use crate::http::app::{App, Identity, Options};
 use crate::http::authn::lockout::network;
 use crate::http::authn::setup::SetupToken;
 use crate::http::config::settings::ADMINS;
+use crate::http::figures;
 use crate::http::http2;
 use crate::http::journal::Actor;
 use crate::http::metrics;
@@ -104,7 +105,7 @@ pub struct Server {
     accepting: JoinHandle<()>,
     working: JoinHandle<()>,
     /// Reads the configuration when it changes.
-    following: JoinHandle<()>,
+    following: JoinHandle<((), ())>,
     /// Reads the certificate when it changes.
     renewing: JoinHandle<()>,
     /// The address of the metrics, and the task that serves them.
@@ -144,7 +145,7 @@ impl Server {
         }
         let following = {
             let app = app.clone();
-            tokio::spawn(async move { app.follow_configuration().await })
+            tokio::spawn(async move { tokio::join!(app.follow_configuration(), figures::follow(&app)) })
         };
         let renewing = {
             let (tls, stopping) = (app.options.tls.clone(), stopping.clone());

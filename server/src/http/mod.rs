@@ -25,6 +25,8 @@
 //!      │
 //!   wire, tls ─ bytes: bodies, parameters, responses, raw quotes in queries; certificates and handshakes
 //!      │
+//!   operation   what an endpoint reads and answers, as data; `openapi` describes the server by it
+//!      │
 //!   error, ids  answers to refused requests; new ids
 //!   journal     the audit log and the access log
 //!   log_tail    the last lines of the log
@@ -51,6 +53,8 @@ mod journal;
 mod listen;
 mod log_tail;
 mod metrics;
+mod openapi;
+mod operation;
 mod request;
 mod routes;
 mod serve;

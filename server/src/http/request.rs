@@ -16,9 +16,14 @@ use crate::http::authn::principal::Principal;
 use crate::http::authz::writer::on_behalf;
 use crate::http::error::{ApiError, Result};
 use crate::http::journal::{self, Actor};
+use crate::http::operation::Param;
 use crate::http::wire::body::RequestBody;
 use crate::http::wire::headers::text;
 use crate::http::wire::params::{self, Params};
+
+/// The parameter and the header that [`Request::named_rev`] reads.
+pub(crate) const REV: &[Param] = &[Param::text("rev", "The revision of the document.")];
+pub(crate) const IF_MATCH_HEADER: Param = Param::text("If-Match", "As `rev`.");
 
 /// A parsed request. `HEAD` appears as `GET`: `serve` leaves out the body of the response.
 pub(crate) struct Request {

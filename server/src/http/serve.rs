@@ -334,8 +334,14 @@ async fn admit_and_route(
     refuse_borrowed(request, is_login)?;
     request.body.admit(&request.app.budget.part(owner(request))).await?;
     let resource = routes::find(&segments, &request.method)?;
+    if let Some(operation) = resource.operation() {
+        request.params.limit_to(operation);
+    }
     seen.route = resource.number();
     request.is_database_admin = request.principal.is_server_admin() || Box::pin(authorize(request, &resource)).await?;
+    if request.app.options.standby.is_some() && resource.is_write(&request.method) {
+        return Err(ApiError::standby());
+    }
     seen.admitted = Some(Instant::now());
     // In the last step of a relocation, writes to the database would fail, so they wait here.
     let _admitted = match resource.database() {

@@ -137,6 +137,13 @@ pub(crate) fn start(app: Arc<App>, name: String, mut opened: mpsc::UnboundedRece
     if app.options.pause_jobs {
         tracing::warn!("this server runs no jobs: it was started with --pause-jobs");
     }
+    if app.options.standby.is_some() {
+        // Jobs are its source's. The channel stays open.
+        return tokio::spawn(async move {
+            app.stopping().await;
+            drop(opened);
+        });
+    }
     tokio::spawn(async move {
         let mut stores = JoinSet::new();
         let own = Store { url: app.options.store.clone(), layer: app.layer.clone() };

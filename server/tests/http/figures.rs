@@ -259,3 +259,30 @@ async fn what_the_dashboard_and_the_alerts_name_is_there() {
     assert_eq!(lines("- alert:"), lines("action:"), "each says what to do");
     assert!(found.contains("couch_layer_flush_seconds_count") && found.contains("couch_layer_disk_free_bytes"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_figures_of_the_last_hour_begin_with_the_server() {
+    let couch = Couch::start().await;
+    // Nobody has to ask for the sample of the start.
+    while couch.get("/_couch_layer/figures").await.json()["samples"].as_array().unwrap().len() < 2 {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    couch.call("PUT", "/db").await;
+    couch.put("/db/a", json!({})).await;
+    let first = couch.get("/_couch_layer/figures").await.json();
+    let names: Vec<&str> = first["names"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    assert_eq!(names, ["requests", "writes", "reads", "commits", "failed", "scans", "median_ms", "memory"]);
+    let samples = first["samples"].as_array().unwrap();
+    let (start, now) = (samples.first().unwrap(), samples.last().unwrap());
+    let figure = |sample: &Value, name: &str| {
+        let at = names.iter().position(|one| *one == name).unwrap();
+        sample[at + 1].as_f64().unwrap()
+    };
+    assert!(samples.len() >= 2 && samples.iter().all(|one| one.as_array().unwrap().len() == names.len() + 1));
+    assert_eq!((figure(now, "writes") - figure(start, "writes"), figure(now, "failed")), (1.0, 0.0));
+    assert!(start[0].as_u64().unwrap() >= first["began_ms"].as_u64().unwrap());
+    assert!(figure(now, "memory") > 0.0 || !cfg!(target_os = "linux"));
+    let later = couch.get(&format!("/_couch_layer/figures?after={}", u64::MAX)).await.json();
+    assert_eq!(later["samples"].as_array().unwrap().len(), 1, "those after a time, and now");
+    assert_eq!(couch.get("/_couch_layer/figures?after=x").await.status, 400);
+}

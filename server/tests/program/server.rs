@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A server that is killed when the test ends.
 pub(crate) struct Process {
@@ -118,4 +118,26 @@ pub(crate) async fn get(client: &reqwest::Client, url: String) -> serde_json::Va
     let answer = client.get(&url).send().await.expect("an answer");
     assert!(answer.status().is_success(), "{url}: {}", answer.status());
     serde_json::from_slice(&answer.bytes().await.expect("a body")).expect("JSON")
+}
+
+/// The time in milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
+    u64::try_from(since.as_millis()).expect("a time")
+}
+
+/// Waits until everything up to now is shipped.
+pub(crate) async fn shipped(client: &reqwest::Client, here: &str) -> serde_json::Value {
+    let now = now_ms();
+    loop {
+        let state = get(client, format!("{here}/_couch_layer/ship")).await;
+        match state["state"].as_str() {
+            Some("starting" | "running") => {}
+            _ => panic!("{state}"),
+        }
+        if state["until_ms"].as_u64().expect("a time") > now {
+            return state;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }

@@ -5,4 +5,16 @@
 pub(crate) enum IfNoDatabase {
     Create,
     Fail,
+    /// Fails, and names the option that creates it.
+    FailNaming(&'static str),
+}
+
+impl IfNoDatabase {
+    /// What the error adds.
+    pub(super) fn advice(self) -> String {
+        match self {
+            IfNoDatabase::FailNaming(option) => format!("; {option} creates it"),
+            IfNoDatabase::Create | IfNoDatabase::Fail => String::new(),
+        }
+    }
 }

@@ -39,7 +39,7 @@ impl Local {
                 layer.create_database(name, CreateOptions::default()).await?
             }
             Err(error) if error.status() == 404 => {
-                return Err(failure(format!("there is no database {name} in {engine}")));
+                return Err(failure(format!("there is no database {name} in {engine}{}", if_none.advice())));
             }
             Err(error) => match error.kind() {
                 ErrorKind::Moved(to) => {
@@ -93,7 +93,7 @@ impl Local {
                 self.layer.create_database(name, CreateOptions::default()).await?
             }
             Err(error) if error.status() == 404 => {
-                return Err(failure(format!("there is no database {name} beside it")));
+                return Err(failure(format!("there is no database {name} beside it{}", if_none.advice())));
             }
             found => found?,
         };

@@ -15,7 +15,7 @@ use chunks::store::{DocumentStore, PeerStore};
 use clap::Args;
 use kv_api::AnyDatabase;
 use model::{BodyFormat, Edit, JsonText, Layer, LayerOptions, SystemEnvironment, WriteMode};
-use peer::{Address, Peer, Steady, Trust};
+use peer::{Address, ErrorKind, Peer, Steady, Trust};
 use serde_json::{Value, json};
 
 use crate::cmd::tls_args::{RootsError, TrustArgs};
@@ -63,7 +63,7 @@ impl SourceArgs {
             None => {
                 let if_missing = match if_none {
                     IfNoDatabase::Create => IfMissing::Create,
-                    IfNoDatabase::Fail => IfMissing::Fail,
+                    IfNoDatabase::Fail | IfNoDatabase::FailNaming(_) => IfMissing::Fail,
                 };
                 local::Local::open(&self.engine()?, if_missing, self.layer_options()?, name, if_none).await?.into()
             }
@@ -144,6 +144,14 @@ pub(crate) struct NewDocument {
     pub(crate) has_revision: bool,
 }
 
+/// Why a document was not written.
+#[derive(Clone, Debug)]
+pub(crate) enum NotWritten {
+    /// It has no revision, and there is a document with its id.
+    Exists(String),
+    Refused(String),
+}
+
 impl From<local::Local> for Source {
     fn from(local: local::Local) -> Self {
         Source { peer: local.peer(), place: Whereabouts::Local(local) }
@@ -162,8 +170,8 @@ impl Source {
         Steady::new(self.peer.clone(), Arc::new(SystemEnvironment))
     }
 
-    /// Writes documents. Returns the reason for each that could not be written, else `None`.
-    pub(crate) async fn write(&self, documents: Vec<NewDocument>) -> Result<Vec<Option<String>>, Failure> {
+    /// Writes documents. Returns for each why it could not be written, else `None`.
+    pub(crate) async fn write(&self, documents: Vec<NewDocument>) -> Result<Vec<Option<NotWritten>>, Failure> {
         let mut problems = vec![None; documents.len()];
         for (has_revision, mode) in [(false, WriteMode::Interactive), (true, WriteMode::Replicated)] {
             let (mut indexes, mut edits) = (Vec::new(), Vec::new());
@@ -176,14 +184,18 @@ impl Source {
                         indexes.push(index);
                         edits.push(edit);
                     }
-                    Err(error) => problems[index] = Some(error.to_string()),
+                    Err(error) => problems[index] = Some(NotWritten::Refused(error.to_string())),
                 }
             }
             if edits.is_empty() {
                 continue;
             }
             for (index, result) in indexes.into_iter().zip(self.peer().write(edits, mode).await?) {
-                problems[index] = result.err().map(|error| error.to_string());
+                problems[index] = result.err().map(|error| match error.kind() {
+                    // Only a document that names no revision: another one of this id exists.
+                    ErrorKind::Conflict if !has_revision => NotWritten::Exists(error.to_string()),
+                    _ => NotWritten::Refused(error.to_string()),
+                });
             }
         }
         Ok(problems)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{BodyFormat, JsonRef, JsonText};
-use peer::{Address, Http, Method, Peer, Trust};
+use peer::{Address, ErrorKind, Http, Method, Peer, Trust};
 
 use super::if_no_database::IfNoDatabase;
 use crate::cmd::{Failure, failure};
@@ -39,9 +39,19 @@ impl Remote {
 
     /// The database at this address.
     pub(crate) async fn at(address: Address, if_none: IfNoDatabase, trust: &Trust) -> Result<Self, Failure> {
-        let remote = Remote(Arc::new(Http::trusting(address, trust)?));
-        if if_none == IfNoDatabase::Create {
-            remote.0.create(&[]).await?;
+        let remote = Remote(Arc::new(Http::trusting(address.clone(), trust)?));
+        match if_none {
+            IfNoDatabase::Create => {
+                remote.0.create(&[]).await?;
+            }
+            IfNoDatabase::Fail => {}
+            IfNoDatabase::FailNaming(_) => match remote.0.info().await {
+                Err(error) if error.kind() == ErrorKind::NoDatabase => {
+                    return Err(failure(format!("there is no database {address}{}", if_none.advice())));
+                }
+                // Whoever uses it meets any other failure too.
+                _ => {}
+            },
         }
         Ok(remote)
     }

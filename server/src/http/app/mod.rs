@@ -1,6 +1,7 @@
 //! State that all requests share.
 
 pub(crate) mod databases;
+pub(crate) mod hour;
 pub(crate) mod process;
 pub(crate) mod relocations;
 pub(crate) mod repeats;
@@ -27,6 +28,7 @@ use tracing::level_filters::LevelFilter;
 use crate::backup_state::BackupState;
 use crate::engine::EngineUrl;
 use crate::http::app::databases::Databases;
+use crate::http::app::hour::Hour;
 use crate::http::app::relocations::Gates;
 use crate::http::app::repeats::Repeats;
 use crate::http::app::scans::Scans;
@@ -47,6 +49,7 @@ use crate::http::tls::Tls;
 use crate::http::wire::body::WAIT;
 use crate::memory::Memory;
 use crate::ship_state::ShipState;
+use crate::standby_state::StandbyState;
 
 /// Pause before the configuration is read again when the store could not be read.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -106,6 +109,8 @@ pub struct Options {
     pub utils: Option<PathBuf>,
     /// The ship of the store, if it is shipped.
     pub ship: Option<Arc<ShipState>>,
+    /// The state of the standby, if the store follows another one: then nothing is written to it.
+    pub standby: Option<Arc<StandbyState>>,
     /// Time after which other servers of the store take over the jobs of a server that does not renew its lease.
     pub lease: Duration,
 }
@@ -138,6 +143,7 @@ impl Default for Options {
             metrics_listen: None,
             utils: None,
             ship: None,
+            standby: None,
             lease: Duration::from_secs(30),
         }
     }
@@ -186,12 +192,14 @@ pub(crate) struct App {
     pub(crate) statistics: Statistics,
     /// Samples of what the stores hold.
     pub(crate) samples: Samples,
+    /// The figures of the last hour.
+    pub(crate) hour: Hour,
     /// Counts repeated log lines.
     pub(crate) repeats: Repeats,
     /// The clients of all replications.
     pub(crate) clients: Clients,
     scans: Scans,
-    /// The backup that this server makes.
+    /// The backup that this server makes, and the verification of one.
     pub(crate) backup: BackupState,
     /// The memory for what comes from outside, and for answers.
     pub(crate) budget: Budget,
@@ -240,6 +248,7 @@ impl App {
             uuid,
             statistics,
             samples: Samples::default(),
+            hour: Hour::default(),
             securities: Securities::default(),
             repeats: Repeats::default(),
             clients,
@@ -338,6 +347,9 @@ impl App {
 
     /// Refuses a request that would wait for a job, if this server runs none.
     pub(crate) fn require_jobs(&self) -> Result<()> {
+        if self.options.standby.is_some() {
+            return Err(ApiError::standby());
+        }
         match self.options.pause_jobs {
             true => Err(ApiError::unavailable("Jobs are paused: the server was started with --pause-jobs.")),
             false => Ok(()),

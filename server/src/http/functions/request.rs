@@ -57,7 +57,7 @@ pub(crate) async fn request_object(
     }
     json.name("raw_path").str(&raw);
     json.name("query").begin_object();
-    write_pairs(&mut json, request.params.iter());
+    write_pairs(&mut json, request.params.all());
     json.end_object();
     json.name("headers").begin_object();
     let headers = request.headers.iter().filter(|(name, _)| !SECRET.contains(&name.as_str()));

@@ -26,6 +26,7 @@ use hyper::header::{
 
 use crate::http::config::sandbox::Foreign;
 use crate::http::error::{ApiError, Result};
+use crate::http::operation::{Content, IF_NONE_MATCH, Operation, Reply};
 use crate::http::request::Request;
 use crate::http::wire::accept::takes_coding;
 use crate::http::wire::response::{self, Body, Response, Stop, Tag};
@@ -56,9 +57,11 @@ static FILES: LazyLock<Vec<Packed>> = LazyLock::new(|| {
     let files = files![
         "api.js",
         "attachments.js",
+        "backups.js",
         "changes.js",
         "compare.js",
         "config.js",
+        "counts.js",
         "databases.js",
         "document.js",
         "documents.js",
@@ -76,6 +79,7 @@ static FILES: LazyLock<Vec<Packed>> = LazyLock::new(|| {
         "settings.js",
         "signin.js",
         "style.css",
+        "tree.js",
         "trial.js",
         "users.js",
         "vault.js",
@@ -90,6 +94,12 @@ fn gzip(content: &[u8]) -> Vec<u8> {
     // Writing to memory does not fail. Without it the file is sent as it is.
     encoder.write_all(content).and_then(|()| encoder.finish()).unwrap_or_default()
 }
+
+/// What [`read`] does.
+pub(crate) const READ: Operation =
+    Operation::new("The console.", &[Reply::new(200, &[Content::of("*/*")]), Reply::NOT_MODIFIED])
+        .headers(&[IF_NONE_MATCH])
+        .refusals(&[301]);
 
 /// `GET /_utils/*`
 pub(crate) async fn read(request: &Request, names: &[&str]) -> Result<Response> {

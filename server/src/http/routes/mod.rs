@@ -31,10 +31,13 @@ use crate::http::handlers::document::{attachment, bulk_docs, bulk_get, local, pa
 use crate::http::handlers::listing::Namespace;
 use crate::http::handlers::root::scheduler;
 use crate::http::handlers::root::{
-    self, backup, configuration, databases, log, node, replicate, session, setup, ship, snapshot, transact, updates,
+    self, backup, configuration, databases, figures, log, node, promote, replicate, repository, session, setup, ship,
+    snapshot, transact, updates,
 };
 use crate::http::handlers::{console, feed, find, listing, views};
 use crate::http::jobs::replicator;
+use crate::http::openapi;
+use crate::http::operation::Operation;
 use crate::http::request::Request;
 use crate::http::wire::response::Response;
 
@@ -55,6 +58,19 @@ pub(crate) enum Who {
     ServerAdmin,
 }
 
+impl Who {
+    fn text(self) -> &'static str {
+        match self {
+            Who::Public => "everybody",
+            Who::Reader => "members of the database",
+            Who::Writer => "members of the database, who may write",
+            Who::DatabaseAdmin => "administrators of the database",
+            Who::Metrics => "clients with the role `_metrics`",
+            Who::ServerAdmin => "administrators of the server",
+        }
+    }
+}
+
 type Answer<'a> = Pin<Box<dyn Future<Output = Result<Response>> + Send + 'a>>;
 
 /// Answers a request. Its second argument has the values of the placeholders.
@@ -67,6 +83,8 @@ pub(crate) struct Route {
     /// The methods, as `Allow` lists them; `*` for all. `GET` includes `HEAD`.
     methods: &'static str,
     who: Who,
+    /// What the handler reads and answers.
+    operation: Operation,
     handler: Handler,
 }
 
@@ -79,172 +97,178 @@ const DEPRECATED: &str = "shows, lists and rewrites, which CouchDB calls depreca
 
 #[rustfmt::skip]
 static ROUTES: &[Route] = &[
-    row("/", "GET,HEAD", Public, |r, _| now(root::welcome(r))),
-    row("/_up", "GET,HEAD", Public, |r, _| Box::pin(root::up(r))),
-    row("/_uuids", "GET,HEAD", Public, |r, _| now(root::uuids(r))),
-    row("/_session", "GET,HEAD", Public, |r, _| Box::pin(session::current(r))),
-    row("/_session", "POST", Public, |r, _| Box::pin(session::login(r))),
-    row("/_session", "DELETE", Public, |r, _| now(session::logout(r))),
-    row("/_utils/*", "GET,HEAD", Public, |r, n| Box::pin(console::read(r, n))),
-    row("/favicon.ico", "*", Public, |_, _| now(Err(ApiError::not_found("missing")))),
-    row("/_all_dbs", "GET,HEAD", ServerAdmin, |r, _| Box::pin(databases::all_dbs(r))),
-    row("/_dbs_info", "GET,HEAD", ServerAdmin, |r, _| Box::pin(databases::dbs_info(r))),
-    row("/_dbs_info", "POST", ServerAdmin, |r, _| Box::pin(databases::named_dbs_info(r))),
-    row("/_active_tasks", "GET,HEAD", ServerAdmin, |r, _| Box::pin(root::active_tasks(r))),
-    row("/_replicate", "POST", ServerAdmin, |r, _| Box::pin(replicate::replicate(r))),
-    row("/_couch_layer/backup", "GET,HEAD", ServerAdmin, |r, _| Box::pin(backup::status(r))),
-    row("/_couch_layer/backup", "POST", ServerAdmin, |r, _| Box::pin(backup::begin(r))),
-    row("/_couch_layer/log", "GET,HEAD", ServerAdmin, |r, _| now(log::tail(r))),
-    row("/_couch_layer/ship", "GET,HEAD", ServerAdmin, |r, _| now(ship::status(r))),
-    row("/_couch_layer/snapshot", "POST", ServerAdmin, |r, _| Box::pin(snapshot::make(r))),
-    row("/_scheduler/jobs", "GET,HEAD", ServerAdmin, |r, _| Box::pin(scheduler::jobs(r))),
-    row("/_scheduler/jobs/{id}", "GET,HEAD", ServerAdmin, |r, n| Box::pin(scheduler::job(r, n[0]))),
-    row("/_scheduler/docs/*", "GET,HEAD", ServerAdmin, |r, n| Box::pin(scheduler::docs(r, n))),
+    row("/", "GET,HEAD", Public, root::WELCOME, |r, _| now(root::welcome(r))),
+    row("/_openapi.json", "GET,HEAD", Public, openapi::READ, |r, _| now(openapi::read(r, &DESCRIPTION))),
+    row("/_up", "GET,HEAD", Public, root::UP, |r, _| Box::pin(root::up(r))),
+    row("/_uuids", "GET,HEAD", Public, root::UUIDS, |r, _| now(root::uuids(r))),
+    row("/_session", "GET,HEAD", Public, session::CURRENT, |r, _| Box::pin(session::current(r))),
+    row("/_session", "POST", Public, session::LOGIN, |r, _| Box::pin(session::login(r))),
+    row("/_session", "DELETE", Public, session::LOGOUT, |r, _| now(session::logout(r))),
+    row("/_utils/*", "GET,HEAD", Public, console::READ, |r, n| Box::pin(console::read(r, n))),
+    row("/favicon.ico", "*", Public, Operation::refusing("There is no icon here.", &[404]), |_, _| now(Err(ApiError::not_found("missing")))),
+    row("/_all_dbs", "GET,HEAD", ServerAdmin, databases::ALL_DBS, |r, _| Box::pin(databases::all_dbs(r))),
+    row("/_dbs_info", "GET,HEAD", ServerAdmin, databases::DBS_INFO, |r, _| Box::pin(databases::dbs_info(r))),
+    row("/_dbs_info", "POST", ServerAdmin, databases::NAMED_DBS_INFO, |r, _| Box::pin(databases::named_dbs_info(r))),
+    row("/_active_tasks", "GET,HEAD", ServerAdmin, root::ACTIVE_TASKS, |r, _| Box::pin(root::active_tasks(r))),
+    row("/_replicate", "POST", ServerAdmin, replicate::REPLICATE, |r, _| Box::pin(replicate::replicate(r))),
+    row("/_couch_layer/backup", "GET,HEAD", ServerAdmin, backup::STATUS, |r, _| Box::pin(backup::status(r))),
+    row("/_couch_layer/backup", "POST", ServerAdmin, backup::BEGIN, |r, _| Box::pin(backup::begin(r))),
+    row("/_couch_layer/backup/runs", "POST", ServerAdmin, repository::RUNS, |r, _| Box::pin(repository::runs(r))),
+    row("/_couch_layer/backup/verify", "GET,HEAD", ServerAdmin, repository::VERIFICATION, |r, _| now(repository::verification(r))),
+    row("/_couch_layer/backup/verify", "POST", ServerAdmin, repository::VERIFY, |r, _| Box::pin(repository::verify(r))),
+    row("/_couch_layer/figures", "GET,HEAD", ServerAdmin, figures::LATELY, |r, _| now(figures::lately(r))),
+    row("/_couch_layer/log", "GET,HEAD", ServerAdmin, log::TAIL, |r, _| now(log::tail(r))),
+    row("/_couch_layer/promote", "POST", ServerAdmin, promote::PROMOTE, |r, _| Box::pin(promote::promote(r))),
+    row("/_couch_layer/ship", "GET,HEAD", ServerAdmin, ship::STATUS, |r, _| now(ship::status(r))),
+    row("/_couch_layer/snapshot", "POST", ServerAdmin, snapshot::MAKE, |r, _| Box::pin(snapshot::make(r))),
+    row("/_scheduler/jobs", "GET,HEAD", ServerAdmin, scheduler::JOBS, |r, _| Box::pin(scheduler::jobs(r))),
+    row("/_scheduler/jobs/{id}", "GET,HEAD", ServerAdmin, scheduler::JOB, |r, n| Box::pin(scheduler::job(r, n[0]))),
+    row("/_scheduler/docs/*", "GET,HEAD", ServerAdmin, scheduler::DOCS, |r, n| Box::pin(scheduler::docs(r, n))),
     // Its databases are in its body, and each is authorized.
-    row("/_transact", "POST", Public, |r, _| Box::pin(transact::transact(r))),
-    row("/_node/{node}", "GET,HEAD", ServerAdmin, |_, n| now(setup::node(n[0]))),
-    row("/_node/{node}/_config", "GET,HEAD", ServerAdmin, |r, n| Box::pin(configuration::all(r, n[0]))),
-    row("/_node/{node}/_config/_reload", "POST", ServerAdmin, |r, n| Box::pin(configuration::reload(r, n[0]))),
-    row("/_node/{node}/_config/{section}", "GET,HEAD", ServerAdmin, |r, n| Box::pin(configuration::section(r, n[0], n[1]))),
-    row("/_node/{node}/_config/{section}/{key}", "DELETE", ServerAdmin, |r, n| Box::pin(configuration::delete(r, n))),
-    row("/_node/{node}/_config/{section}/{key}", "GET,HEAD", ServerAdmin, |r, n| Box::pin(configuration::value(r, n))),
-    row("/_node/{node}/_config/{section}/{key}", "PUT", ServerAdmin, |r, n| Box::pin(configuration::put(r, n))),
-    row("/_node/{node}/_prometheus", "GET,HEAD", Metrics, |r, n| Box::pin(node::prometheus(r, n[0]))),
-    row("/_node/{node}/_stats/*", "GET,HEAD", Metrics, |r, n| Box::pin(node::statistics(r, n[0], &n[1..]))),
-    row("/_node/{node}/_system", "GET,HEAD", Metrics, |r, n| now(node::system(r, n[0]))),
-    row("/_node/{node}/_versions", "GET,HEAD", ServerAdmin, |_, n| now(node::versions(n[0]))),
-    row("/_node/*", "*", ServerAdmin, |_, n| now(node::unknown(n, NODES))),
-    row("/_reshard/*", "*", ServerAdmin, |_, _| missing(NODES)),
-    row("/_search_analyze", "GET,HEAD,POST", ServerAdmin, |_, _| now(Err(ApiError::no_search()))),
-    row("/_membership", "GET,HEAD", ServerAdmin, |_, _| now(setup::membership())),
-    row("/_cluster_setup", "GET,HEAD", ServerAdmin, |r, _| Box::pin(setup::state(r))),
-    row("/_cluster_setup", "POST", ServerAdmin, |r, _| Box::pin(setup::set_up(r))),
-    row("/_db_updates", "GET,HEAD", ServerAdmin, |r, _| Box::pin(updates::db_updates(r))),
-    row("/{db}", "DELETE", ServerAdmin, |r, n| Box::pin(database::drop_database(r, n[0]))),
-    row("/{db}", "GET,HEAD", Reader, |r, n| Box::pin(database::info(r, n[0]))),
-    row("/{db}", "POST", Writer, |r, n| Box::pin(write::post(r, n[0]))),
-    row("/{db}", "PUT", ServerAdmin, |r, n| Box::pin(database::create(r, n[0]))),
-    row("/{db}/_bulk_docs", "POST", Writer, |r, n| Box::pin(bulk_docs::bulk_docs(r, n[0]))),
-    row("/{db}/_bulk_get", "POST", Reader, |r, n| Box::pin(bulk_get::bulk_get(r, n[0]))),
-    row("/{db}/_all_docs", "GET,HEAD", Reader, |r, n| Box::pin(listing::list(r, n[0], Namespace::All))),
-    row("/{db}/_all_docs", "POST", Reader, |r, n| Box::pin(listing::list_posted(r, n[0], Namespace::All))),
-    row("/{db}/_all_docs/queries", "POST", Reader, |r, n| Box::pin(listing::queries(r, n[0], Namespace::All))),
-    row("/{db}/_design_docs", "GET,HEAD", Reader, |r, n| Box::pin(listing::list(r, n[0], Namespace::Design))),
-    row("/{db}/_design_docs", "POST", Reader, |r, n| Box::pin(listing::list_posted(r, n[0], Namespace::Design))),
-    row("/{db}/_design_docs/queries", "POST", Reader, |r, n| Box::pin(listing::queries(r, n[0], Namespace::Design))),
-    row("/{db}/_local_docs", "GET,HEAD", Reader, |r, n| Box::pin(listing::list(r, n[0], Namespace::Local))),
-    row("/{db}/_local_docs", "POST", Reader, |r, n| Box::pin(listing::list_posted(r, n[0], Namespace::Local))),
-    row("/{db}/_local_docs/queries", "POST", Reader, |r, n| Box::pin(listing::queries(r, n[0], Namespace::Local))),
-    row("/{db}/_changes", "GET", Reader, |r, n| Box::pin(feed::changes(r, n[0]))),
-    row("/{db}/_changes", "POST", Reader, |r, n| Box::pin(feed::changes_posted(r, n[0]))),
-    row("/{db}/_changes", "HEAD", Reader, |r, n| Box::pin(feed::changes(r, n[0]))),
-    row("/{db}/_conflicts", "GET,HEAD", Reader, |r, n| Box::pin(conflicts::list(r, n[0]))),
-    row("/{db}/_couch_layer/check", "GET,HEAD", DatabaseAdmin, |r, n| Box::pin(upkeep::check(r, n[0]))),
-    row("/{db}/_couch_layer/format", "PUT", DatabaseAdmin, |r, n| Box::pin(format::set(r, n[0]))),
-    row("/{db}/_couch_layer/format", "GET", Reader, |r, n| Box::pin(format::get(r, n[0]))),
-    row("/{db}/_couch_layer/purge_tombstones", "POST", ServerAdmin, |r, n| Box::pin(purge::purge_tombstones(r, n[0]))),
-    row("/{db}/_couch_layer/relocate", "DELETE", ServerAdmin, |r, n| Box::pin(relocate::abandon(r, n[0]))),
-    row("/{db}/_couch_layer/relocate", "GET,HEAD", ServerAdmin, |r, n| Box::pin(relocate::status(r, n[0]))),
-    row("/{db}/_couch_layer/relocate", "POST", ServerAdmin, |r, n| Box::pin(relocate::begin(r, n[0]))),
-    row("/{db}/_couch_layer/try_view", "POST", DatabaseAdmin, |r, n| Box::pin(views::trial::try_view(r, n[0]))),
-    row("/{db}/_couch_layer/vault", "POST", ServerAdmin, |r, n| Box::pin(vault::collect(r, n[0]))),
-    row("/{db}/_couch_layer/vault", "GET,HEAD", DatabaseAdmin, |r, n| Box::pin(vault::doctor(r, n[0]))),
-    row("/{db}/_revs_diff", "POST", Reader, |r, n| Box::pin(revs_diff::revs_diff(r, n[0]))),
-    row("/{db}/_missing_revs", "POST", Reader, |r, n| Box::pin(revs_diff::missing_revs(r, n[0]))),
-    row("/{db}/_keep_replaced", "PUT", DatabaseAdmin, |r, n| Box::pin(settings::set_keep_replaced(r, n[0]))),
-    row("/{db}/_keep_replaced", "GET", Reader, |r, n| Box::pin(settings::keep_replaced(r, n[0]))),
-    row("/{db}/_revs_limit", "PUT", DatabaseAdmin, |r, n| Box::pin(settings::set_revs_limit(r, n[0]))),
-    row("/{db}/_revs_limit", "GET", Reader, |r, n| Box::pin(settings::revs_limit(r, n[0]))),
-    row("/{db}/_security", "PUT", DatabaseAdmin, |r, n| Box::pin(settings::set_security(r, n[0]))),
-    row("/{db}/_security", "GET", Reader, |r, n| Box::pin(settings::security(r, n[0]))),
-    row("/{db}/_compact", "POST", DatabaseAdmin, |r, n| Box::pin(upkeep::compact(r, n[0]))),
-    row("/{db}/_view_cleanup", "POST", DatabaseAdmin, |r, n| Box::pin(views::clean_up(r, n[0]))),
-    row("/{db}/_search_cleanup", "POST", Writer, |r, n| Box::pin(upkeep::clean_up_search(r, n[0]))),
-    row("/{db}/_nouveau_cleanup", "POST", Writer, |r, n| Box::pin(upkeep::clean_up_search(r, n[0]))),
-    row("/{db}/_ensure_full_commit", "POST", Writer, |r, n| Box::pin(upkeep::ensure_full_commit(r, n[0]))),
-    row("/{db}/_compact/{view}", "POST", DatabaseAdmin, |r, n| Box::pin(views::compact(r, n[0], n[1]))),
-    row("/{db}/_temp_view", "*", Reader, |_, _| now(Err(ApiError::no_temporary_views()))),
-    row("/{db}/_find", "POST", Reader, |r, n| Box::pin(find::find(r, n[0]))),
-    row("/{db}/_explain", "POST", Reader, |r, n| Box::pin(find::explain(r, n[0]))),
-    row("/{db}/_index", "GET,HEAD", Reader, |r, n| Box::pin(find::indexes::list(r, n[0]))),
-    row("/{db}/_index", "POST", Writer, |r, n| Box::pin(find::indexes::create(r, n[0]))),
-    row("/{db}/_index/_bulk_delete", "POST", Writer, |r, n| Box::pin(find::indexes::bulk_delete(r, n[0]))),
-    row("/{db}/_index/{id}/json/{key}", "DELETE", Writer, |r, n| Box::pin(find::indexes::delete(r, n[0], n[1], n[2]))),
-    row("/{db}/_index/_design/{id}/json/{key}", "DELETE", Writer, |r, n| Box::pin(find::indexes::delete(r, n[0], n[1], n[2]))),
-    row("/{db}/_index/*", "*", Reader, |_, _| now(Err(ApiError::not_found("missing")))),
-    row("/{db}/_purge", "POST", ServerAdmin, |r, n| Box::pin(purge::purge(r, n[0]))),
-    row("/{db}/_purged_infos_limit", "PUT", ServerAdmin, |r, n| Box::pin(purge::set_limit(r, n[0]))),
-    row("/{db}/_purged_infos_limit", "GET", ServerAdmin, |r, n| Box::pin(purge::limit(r, n[0]))),
-    row("/{db}/_purged_infos", "GET", Reader, |r, n| Box::pin(purge::infos(r, n[0]))),
-    row("/{db}/_partition", "*", Reader, |_, _| now(Err(ApiError::bad_request("invalid_partition_req")))),
-    row("/{db}/_partition/{partition}", "*", Reader, |r, n| Box::pin(partition::info(r, n[0], n[1]))),
-    row("/{db}/_partition/{partition}/_all_docs", "GET,HEAD", Reader, |r, n| Box::pin(async move {
+    row("/_transact", "POST", Public, transact::TRANSACT, |r, _| Box::pin(transact::transact(r))),
+    row("/_node/{node}", "GET,HEAD", ServerAdmin, setup::NODE_NAME, |_, n| now(setup::node(n[0]))),
+    row("/_node/{node}/_config", "GET,HEAD", ServerAdmin, configuration::ALL, |r, n| Box::pin(configuration::all(r, n[0]))),
+    row("/_node/{node}/_config/_reload", "POST", ServerAdmin, configuration::RELOAD, |r, n| Box::pin(configuration::reload(r, n[0]))),
+    row("/_node/{node}/_config/{section}", "GET,HEAD", ServerAdmin, configuration::SECTION, |r, n| Box::pin(configuration::section(r, n[0], n[1]))),
+    row("/_node/{node}/_config/{section}/{key}", "DELETE", ServerAdmin, configuration::DELETE, |r, n| Box::pin(configuration::delete(r, n))),
+    row("/_node/{node}/_config/{section}/{key}", "GET,HEAD", ServerAdmin, configuration::VALUE, |r, n| Box::pin(configuration::value(r, n))),
+    row("/_node/{node}/_config/{section}/{key}", "PUT", ServerAdmin, configuration::PUT, |r, n| Box::pin(configuration::put(r, n))),
+    row("/_node/{node}/_prometheus", "GET,HEAD", Metrics, node::PROMETHEUS, |r, n| Box::pin(node::prometheus(r, n[0]))),
+    row("/_node/{node}/_stats/*", "GET,HEAD", Metrics, node::STATISTICS, |r, n| Box::pin(node::statistics(r, n[0], &n[1..]))),
+    row("/_node/{node}/_system", "GET,HEAD", Metrics, node::SYSTEM, |r, n| now(node::system(r, n[0]))),
+    row("/_node/{node}/_versions", "GET,HEAD", ServerAdmin, node::VERSIONS, |_, n| now(node::versions(n[0]))),
+    row("/_node/*", "*", ServerAdmin, Operation::refusing("Unknown paths of a node.", &[404, 501]), |_, n| now(node::unknown(n, NODES))),
+    row("/_reshard/*", "*", ServerAdmin, Operation::refusing("There are no shards.", &[501]), |_, _| missing(NODES)),
+    row("/_search_analyze", "GET,HEAD,POST", ServerAdmin, Operation::refusing("There are no indexes of text.", &[503]), |_, _| now(Err(ApiError::no_search()))),
+    row("/_membership", "GET,HEAD", ServerAdmin, setup::MEMBERSHIP, |_, _| now(setup::membership())),
+    row("/_cluster_setup", "GET,HEAD", ServerAdmin, setup::STATE, |r, _| Box::pin(setup::state(r))),
+    row("/_cluster_setup", "POST", ServerAdmin, setup::SET_UP, |r, _| Box::pin(setup::set_up(r))),
+    row("/_db_updates", "GET,HEAD", ServerAdmin, updates::DB_UPDATES, |r, _| Box::pin(updates::db_updates(r))),
+    row("/{db}", "DELETE", ServerAdmin, database::DROP, |r, n| Box::pin(database::drop_database(r, n[0]))),
+    row("/{db}", "GET,HEAD", Reader, database::INFO, |r, n| Box::pin(database::info(r, n[0]))),
+    row("/{db}", "POST", Writer, write::POST, |r, n| Box::pin(write::post(r, n[0]))),
+    row("/{db}", "PUT", ServerAdmin, database::CREATE, |r, n| Box::pin(database::create(r, n[0]))),
+    row("/{db}/_bulk_docs", "POST", Writer, bulk_docs::BULK_DOCS, |r, n| Box::pin(bulk_docs::bulk_docs(r, n[0]))),
+    row("/{db}/_bulk_get", "POST", Reader, bulk_get::BULK_GET, |r, n| Box::pin(bulk_get::bulk_get(r, n[0]))),
+    row("/{db}/_all_docs", "GET,HEAD", Reader, listing::LIST, |r, n| Box::pin(listing::list(r, n[0], Namespace::All))),
+    row("/{db}/_all_docs", "POST", Reader, listing::LIST_POSTED, |r, n| Box::pin(listing::list_posted(r, n[0], Namespace::All))),
+    row("/{db}/_all_docs/queries", "POST", Reader, listing::QUERIES, |r, n| Box::pin(listing::queries(r, n[0], Namespace::All))),
+    row("/{db}/_design_docs", "GET,HEAD", Reader, listing::LIST, |r, n| Box::pin(listing::list(r, n[0], Namespace::Design))),
+    row("/{db}/_design_docs", "POST", Reader, listing::LIST_POSTED, |r, n| Box::pin(listing::list_posted(r, n[0], Namespace::Design))),
+    row("/{db}/_design_docs/queries", "POST", Reader, listing::QUERIES, |r, n| Box::pin(listing::queries(r, n[0], Namespace::Design))),
+    row("/{db}/_local_docs", "GET,HEAD", Reader, listing::LIST, |r, n| Box::pin(listing::list(r, n[0], Namespace::Local))),
+    row("/{db}/_local_docs", "POST", Reader, listing::LIST_POSTED, |r, n| Box::pin(listing::list_posted(r, n[0], Namespace::Local))),
+    row("/{db}/_local_docs/queries", "POST", Reader, listing::QUERIES, |r, n| Box::pin(listing::queries(r, n[0], Namespace::Local))),
+    row("/{db}/_changes", "GET", Reader, feed::CHANGES, |r, n| Box::pin(feed::changes(r, n[0]))),
+    row("/{db}/_changes", "POST", Reader, feed::CHANGES_POSTED, |r, n| Box::pin(feed::changes_posted(r, n[0]))),
+    row("/{db}/_changes", "HEAD", Reader, feed::CHANGES, |r, n| Box::pin(feed::changes(r, n[0]))),
+    row("/{db}/_conflicts", "GET,HEAD", Reader, conflicts::LIST, |r, n| Box::pin(conflicts::list(r, n[0]))),
+    row("/{db}/_couch_layer/check", "GET,HEAD", DatabaseAdmin, upkeep::CHECK, |r, n| Box::pin(upkeep::check(r, n[0]))),
+    row("/{db}/_couch_layer/format", "PUT", DatabaseAdmin, format::SET, |r, n| Box::pin(format::set(r, n[0]))),
+    row("/{db}/_couch_layer/format", "GET", Reader, format::GET, |r, n| Box::pin(format::get(r, n[0]))),
+    row("/{db}/_couch_layer/purge_tombstones", "POST", ServerAdmin, purge::PURGE_TOMBSTONES, |r, n| Box::pin(purge::purge_tombstones(r, n[0]))),
+    row("/{db}/_couch_layer/relocate", "DELETE", ServerAdmin, relocate::ABANDON, |r, n| Box::pin(relocate::abandon(r, n[0]))),
+    row("/{db}/_couch_layer/relocate", "GET,HEAD", ServerAdmin, relocate::STATUS, |r, n| Box::pin(relocate::status(r, n[0]))),
+    row("/{db}/_couch_layer/relocate", "POST", ServerAdmin, relocate::BEGIN, |r, n| Box::pin(relocate::begin(r, n[0]))),
+    row("/{db}/_couch_layer/try_view", "POST", DatabaseAdmin, views::trial::TRY_VIEW, |r, n| Box::pin(views::trial::try_view(r, n[0]))),
+    row("/{db}/_couch_layer/vault", "POST", ServerAdmin, vault::COLLECT, |r, n| Box::pin(vault::collect(r, n[0]))),
+    row("/{db}/_couch_layer/vault", "GET,HEAD", DatabaseAdmin, vault::DOCTOR, |r, n| Box::pin(vault::doctor(r, n[0]))),
+    row("/{db}/_revs_diff", "POST", Reader, revs_diff::REVS_DIFF, |r, n| Box::pin(revs_diff::revs_diff(r, n[0]))),
+    row("/{db}/_missing_revs", "POST", Reader, revs_diff::MISSING_REVS, |r, n| Box::pin(revs_diff::missing_revs(r, n[0]))),
+    row("/{db}/_keep_replaced", "PUT", DatabaseAdmin, settings::SET_KEEP_REPLACED, |r, n| Box::pin(settings::set_keep_replaced(r, n[0]))),
+    row("/{db}/_keep_replaced", "GET", Reader, settings::KEEP_REPLACED, |r, n| Box::pin(settings::keep_replaced(r, n[0]))),
+    row("/{db}/_revs_limit", "PUT", DatabaseAdmin, settings::SET_REVS_LIMIT, |r, n| Box::pin(settings::set_revs_limit(r, n[0]))),
+    row("/{db}/_revs_limit", "GET", Reader, settings::REVS_LIMIT, |r, n| Box::pin(settings::revs_limit(r, n[0]))),
+    row("/{db}/_security", "PUT", DatabaseAdmin, settings::SET_SECURITY, |r, n| Box::pin(settings::set_security(r, n[0]))),
+    row("/{db}/_security", "GET", Reader, settings::SECURITY, |r, n| Box::pin(settings::security(r, n[0]))),
+    row("/{db}/_compact", "POST", DatabaseAdmin, upkeep::COMPACT, |r, n| Box::pin(upkeep::compact(r, n[0]))),
+    row("/{db}/_view_cleanup", "POST", DatabaseAdmin, views::CLEAN_UP, |r, n| Box::pin(views::clean_up(r, n[0]))),
+    row("/{db}/_search_cleanup", "POST", Writer, upkeep::CLEAN_UP_SEARCH, |r, n| Box::pin(upkeep::clean_up_search(r, n[0]))),
+    row("/{db}/_nouveau_cleanup", "POST", Writer, upkeep::CLEAN_UP_SEARCH, |r, n| Box::pin(upkeep::clean_up_search(r, n[0]))),
+    row("/{db}/_ensure_full_commit", "POST", Writer, upkeep::ENSURE_FULL_COMMIT, |r, n| Box::pin(upkeep::ensure_full_commit(r, n[0]))),
+    row("/{db}/_compact/{view}", "POST", DatabaseAdmin, views::COMPACT, |r, n| Box::pin(views::compact(r, n[0], n[1]))),
+    row("/{db}/_temp_view", "*", Reader, Operation::refusing("CouchDB has no temporary views any more.", &[410]), |_, _| now(Err(ApiError::no_temporary_views()))),
+    row("/{db}/_find", "POST", Reader, find::FIND, |r, n| Box::pin(find::find(r, n[0]))),
+    row("/{db}/_explain", "POST", Reader, find::EXPLAIN, |r, n| Box::pin(find::explain(r, n[0]))),
+    row("/{db}/_index", "GET,HEAD", Reader, find::indexes::LIST, |r, n| Box::pin(find::indexes::list(r, n[0]))),
+    row("/{db}/_index", "POST", Writer, find::indexes::CREATE, |r, n| Box::pin(find::indexes::create(r, n[0]))),
+    row("/{db}/_index/_bulk_delete", "POST", Writer, find::indexes::BULK_DELETE, |r, n| Box::pin(find::indexes::bulk_delete(r, n[0]))),
+    row("/{db}/_index/{id}/json/{key}", "DELETE", Writer, find::indexes::DELETE, |r, n| Box::pin(find::indexes::delete(r, n[0], n[1], n[2]))),
+    row("/{db}/_index/_design/{id}/json/{key}", "DELETE", Writer, find::indexes::DELETE, |r, n| Box::pin(find::indexes::delete(r, n[0], n[1], n[2]))),
+    row("/{db}/_index/*", "*", Reader, Operation::refusing("Unknown paths of indexes.", &[404]), |_, _| now(Err(ApiError::not_found("missing")))),
+    row("/{db}/_purge", "POST", ServerAdmin, purge::PURGE, |r, n| Box::pin(purge::purge(r, n[0]))),
+    row("/{db}/_purged_infos_limit", "PUT", ServerAdmin, purge::SET_LIMIT, |r, n| Box::pin(purge::set_limit(r, n[0]))),
+    row("/{db}/_purged_infos_limit", "GET", ServerAdmin, purge::LIMIT, |r, n| Box::pin(purge::limit(r, n[0]))),
+    row("/{db}/_purged_infos", "GET", Reader, purge::INFOS, |r, n| Box::pin(purge::infos(r, n[0]))),
+    row("/{db}/_partition", "*", Reader, Operation::refusing("The name of a partition is missing.", &[400]), |_, _| now(Err(ApiError::bad_request("invalid_partition_req")))),
+    row("/{db}/_partition/{partition}", "*", Reader, partition::INFO, |r, n| Box::pin(partition::info(r, n[0], n[1]))),
+    row("/{db}/_partition/{partition}/_all_docs", "GET,HEAD", Reader, listing::LIST, |r, n| Box::pin(async move {
         partition::enter(r, n[0], n[1]).await?;
         listing::list(r, n[0], Namespace::All).await
     })),
-    row("/{db}/_partition/{partition}/_all_docs", "POST", Reader, |r, n| Box::pin(async move {
+    row("/{db}/_partition/{partition}/_all_docs", "POST", Reader, listing::LIST_POSTED, |r, n| Box::pin(async move {
         partition::enter(r, n[0], n[1]).await?;
         listing::list_posted(r, n[0], Namespace::All).await
     })),
-    row("/{db}/_partition/{partition}/_all_docs/queries", "POST", Reader, |r, n| Box::pin(async move {
+    row("/{db}/_partition/{partition}/_all_docs/queries", "POST", Reader, listing::QUERIES, |r, n| Box::pin(async move {
         partition::enter(r, n[0], n[1]).await?;
         listing::queries(r, n[0], Namespace::All).await
     })),
-    row("/{db}/_partition/{partition}/_find", "POST", Reader, |r, n| Box::pin(async move {
+    row("/{db}/_partition/{partition}/_find", "POST", Reader, find::FIND, |r, n| Box::pin(async move {
         partition::enter(r, n[0], n[1]).await?;
         find::find(r, n[0]).await
     })),
-    row("/{db}/_partition/{partition}/_explain", "POST", Reader, |r, n| Box::pin(async move {
+    row("/{db}/_partition/{partition}/_explain", "POST", Reader, find::EXPLAIN, |r, n| Box::pin(async move {
         partition::enter(r, n[0], n[1]).await?;
         find::explain(r, n[0]).await
     })),
-    row("/{db}/_partition/{partition}/{ddoc}/_view/{view}", "GET,HEAD", Reader, |r, n| Box::pin(async move {
+    row("/{db}/_partition/{partition}/{ddoc}/_view/{view}", "GET,HEAD", Reader, views::READ, |r, n| Box::pin(async move {
         partition::enter(r, n[0], n[1]).await?;
         views::read(r, n[0], n[2], n[3]).await
     })),
-    row("/{db}/_partition/{partition}/{ddoc}/_view/{view}", "POST", Reader, |r, n| Box::pin(async move {
+    row("/{db}/_partition/{partition}/{ddoc}/_view/{view}", "POST", Reader, views::READ_POSTED, |r, n| Box::pin(async move {
         partition::enter(r, n[0], n[1]).await?;
         views::read_posted(r, n[0], n[2], n[3]).await
     })),
-    row("/{db}/_partition/{partition}/{ddoc}/_view/{view}/queries", "POST", Reader, |r, n| Box::pin(async move {
+    row("/{db}/_partition/{partition}/{ddoc}/_view/{view}/queries", "POST", Reader, views::QUERIES, |r, n| Box::pin(async move {
         partition::enter(r, n[0], n[1]).await?;
         views::queries(r, n[0], n[2], n[3]).await
     })),
-    row("/{db}/_partition/{partition}/*", "*", Reader, |r, n| Box::pin(partition::missing(r, n[0], n[1]))),
-    row("/{db}/_sync_shards/*", "*", ServerAdmin, |_, _| missing(SHARDS)),
-    row("/{db}/_shards/*", "*", Reader, |_, _| missing(SHARDS)),
-    row("/{db}/_auto_purge", "PUT", ServerAdmin, |r, n| Box::pin(purge::set_auto_purge(r, n[0]))),
-    row("/{db}/_auto_purge", "GET,HEAD", Reader, |r, n| Box::pin(purge::auto_purge(r, n[0]))),
-    row("/{db}/_time_seq", "DELETE", DatabaseAdmin, |r, n| Box::pin(feed::times::reset(r, n[0]))),
-    row("/{db}/_time_seq", "GET,HEAD", Reader, |r, n| Box::pin(feed::times::list(r, n[0]))),
-    row("/{db}/_local", "*", Reader, |_, _| now(Err(ApiError::bad_request("Invalid _local document id.")))),
-    row("/{db}/{local}", "DELETE", Writer, |r, n| Box::pin(local::delete(r, n[0], n[1]))),
-    row("/{db}/{local}", "GET,HEAD", Reader, |r, n| Box::pin(local::read(r, n[0], n[1]))),
-    row("/{db}/{local}", "PUT", Writer, |r, n| Box::pin(local::put(r, n[0], n[1]))),
-    row("/{db}/_local/*", "*", Writer, |_, _| now(Err(ApiError::bad_request("_local documents do not accept attachments.")))),
-    row("/{db}/{ddoc}/_view/{view}", "GET,HEAD", Reader, |r, n| Box::pin(views::read(r, n[0], n[1], n[2]))),
-    row("/{db}/{ddoc}/_view/{view}", "POST", Reader, |r, n| Box::pin(views::read_posted(r, n[0], n[1], n[2]))),
-    row("/{db}/{ddoc}/_view/{view}/queries", "POST", Reader, |r, n| Box::pin(views::queries(r, n[0], n[1], n[2]))),
-    row("/{db}/{ddoc}/_view/*", "*", Reader, |r, n| Box::pin(of_design(r, n[0], n[1], ApiError::method_not_allowed("GET,HEAD,POST")))),
-    row("/{db}/{ddoc}/_search/*", "GET,HEAD,POST", Reader, |r, n| Box::pin(of_design(r, n[0], n[1], ApiError::no_search()))),
-    row("/{db}/{ddoc}/_search_info/*", "GET,HEAD", Reader, |r, n| Box::pin(of_design(r, n[0], n[1], ApiError::no_search()))),
-    row("/{db}/{ddoc}/_search_disk_size/*", "GET,HEAD", Reader, |r, n| Box::pin(of_design(r, n[0], n[1], ApiError::no_search()))),
-    row("/{db}/{ddoc}/_nouveau/*", "GET,HEAD,POST", Reader, |r, n| Box::pin(of_design(r, n[0], n[1], ApiError::not_found("missing")))),
-    row("/{db}/{ddoc}/_nouveau_info/*", "GET,HEAD", Reader, |r, n| Box::pin(of_design(r, n[0], n[1], ApiError::not_found("missing")))),
-    row("/{db}/{ddoc}/_info", "GET,HEAD", Reader, |r, n| Box::pin(views::info(r, n[0], n[1]))),
-    row("/{db}/{ddoc}/_show/*", "*", Reader, |r, n| Box::pin(missing_of(r, n[0], n[1], DEPRECATED))),
-    row("/{db}/{ddoc}/_list/*", "*", Reader, |r, n| Box::pin(missing_of(r, n[0], n[1], DEPRECATED))),
-    row("/{db}/{ddoc}/_update/*", "*", Writer, |r, n| Box::pin(update::update(r, n[0], n[1], &n[2..]))),
-    row("/{db}/{ddoc}/_rewrite/*", "*", Writer, |r, n| Box::pin(missing_of(r, n[0], n[1], DEPRECATED))),
-    row("/{db}/{docid}", "DELETE", Writer, |r, n| Box::pin(write::delete(r, n[0], n[1]))),
-    row("/{db}/{docid}", "GET,HEAD", Reader, |r, n| Box::pin(read::read(r, n[0], n[1]))),
-    row("/{db}/{docid}", "POST", Writer, |r, _| now(write::post_form(r))),
-    row("/{db}/{docid}", "PUT", Writer, |r, n| Box::pin(write::put(r, n[0], n[1]))),
-    row("/{db}/{docid}", "COPY", Writer, |r, n| Box::pin(write::copy(r, n[0], n[1]))),
-    row("/{db}/{docid}", "PATCH", Writer, |r, n| Box::pin(patch::patch(r, n[0], n[1]))),
-    row("/{db}/{docid}/*", "DELETE", Writer, |r, n| Box::pin(attachment::delete(r, n[0], n[1], &n[2..]))),
-    row("/{db}/{docid}/*", "GET,HEAD", Reader, |r, n| Box::pin(attachment::read(r, n[0], n[1], &n[2..]))),
-    row("/{db}/{docid}/*", "PUT", Writer, |r, n| Box::pin(attachment::put(r, n[0], n[1], &n[2..]))),
+    row("/{db}/_partition/{partition}/*", "*", Reader, Operation::refusing("Unknown paths of a partition.", &[404]), |r, n| Box::pin(partition::missing(r, n[0], n[1]))),
+    row("/{db}/_sync_shards/*", "*", ServerAdmin, Operation::refusing("There are no shards.", &[501]), |_, _| missing(SHARDS)),
+    row("/{db}/_shards/*", "*", Reader, Operation::refusing("There are no shards.", &[501]), |_, _| missing(SHARDS)),
+    row("/{db}/_auto_purge", "PUT", ServerAdmin, purge::SET_AUTO_PURGE, |r, n| Box::pin(purge::set_auto_purge(r, n[0]))),
+    row("/{db}/_auto_purge", "GET,HEAD", Reader, purge::AUTO_PURGE, |r, n| Box::pin(purge::auto_purge(r, n[0]))),
+    row("/{db}/_time_seq", "DELETE", DatabaseAdmin, feed::times::RESET, |r, n| Box::pin(feed::times::reset(r, n[0]))),
+    row("/{db}/_time_seq", "GET,HEAD", Reader, feed::times::LIST, |r, n| Box::pin(feed::times::list(r, n[0]))),
+    row("/{db}/_local", "*", Reader, Operation::refusing("The name of a local document is missing.", &[400]), |_, _| now(Err(ApiError::bad_request("Invalid _local document id.")))),
+    row("/{db}/{local}", "DELETE", Writer, local::DELETE, |r, n| Box::pin(local::delete(r, n[0], n[1]))),
+    row("/{db}/{local}", "GET,HEAD", Reader, local::READ, |r, n| Box::pin(local::read(r, n[0], n[1]))),
+    row("/{db}/{local}", "PUT", Writer, local::PUT, |r, n| Box::pin(local::put(r, n[0], n[1]))),
+    row("/{db}/_local/*", "*", Writer, Operation::refusing("Local documents have no attachments.", &[400]), |_, _| now(Err(ApiError::bad_request("_local documents do not accept attachments.")))),
+    row("/{db}/{ddoc}/_view/{view}", "GET,HEAD", Reader, views::READ, |r, n| Box::pin(views::read(r, n[0], n[1], n[2]))),
+    row("/{db}/{ddoc}/_view/{view}", "POST", Reader, views::READ_POSTED, |r, n| Box::pin(views::read_posted(r, n[0], n[1], n[2]))),
+    row("/{db}/{ddoc}/_view/{view}/queries", "POST", Reader, views::QUERIES, |r, n| Box::pin(views::queries(r, n[0], n[1], n[2]))),
+    row("/{db}/{ddoc}/_view/*", "*", Reader, Operation::refusing("Unknown paths of a view.", &[405]), |r, n| Box::pin(of_design(r, n[0], n[1], ApiError::method_not_allowed("GET,HEAD,POST")))),
+    row("/{db}/{ddoc}/_search/*", "GET,HEAD,POST", Reader, Operation::refusing("There are no indexes of text.", &[503]), |r, n| Box::pin(of_design(r, n[0], n[1], ApiError::no_search()))),
+    row("/{db}/{ddoc}/_search_info/*", "GET,HEAD", Reader, Operation::refusing("There are no indexes of text.", &[503]), |r, n| Box::pin(of_design(r, n[0], n[1], ApiError::no_search()))),
+    row("/{db}/{ddoc}/_search_disk_size/*", "GET,HEAD", Reader, Operation::refusing("There are no indexes of text.", &[503]), |r, n| Box::pin(of_design(r, n[0], n[1], ApiError::no_search()))),
+    row("/{db}/{ddoc}/_nouveau/*", "GET,HEAD,POST", Reader, Operation::refusing("There are no indexes of text.", &[404]), |r, n| Box::pin(of_design(r, n[0], n[1], ApiError::not_found("missing")))),
+    row("/{db}/{ddoc}/_nouveau_info/*", "GET,HEAD", Reader, Operation::refusing("There are no indexes of text.", &[404]), |r, n| Box::pin(of_design(r, n[0], n[1], ApiError::not_found("missing")))),
+    row("/{db}/{ddoc}/_info", "GET,HEAD", Reader, views::INFO, |r, n| Box::pin(views::info(r, n[0], n[1]))),
+    row("/{db}/{ddoc}/_show/*", "*", Reader, Operation::refusing("CouchDB calls shows deprecated.", &[501]), |r, n| Box::pin(missing_of(r, n[0], n[1], DEPRECATED))),
+    row("/{db}/{ddoc}/_list/*", "*", Reader, Operation::refusing("CouchDB calls lists deprecated.", &[501]), |r, n| Box::pin(missing_of(r, n[0], n[1], DEPRECATED))),
+    row("/{db}/{ddoc}/_update/*", "*", Writer, update::UPDATE, |r, n| Box::pin(update::update(r, n[0], n[1], &n[2..]))),
+    row("/{db}/{ddoc}/_rewrite/*", "*", Writer, Operation::refusing("CouchDB calls rewrites deprecated.", &[501]), |r, n| Box::pin(missing_of(r, n[0], n[1], DEPRECATED))),
+    row("/{db}/{docid}", "DELETE", Writer, write::DELETE, |r, n| Box::pin(write::delete(r, n[0], n[1]))),
+    row("/{db}/{docid}", "GET,HEAD", Reader, read::READ, |r, n| Box::pin(read::read(r, n[0], n[1]))),
+    row("/{db}/{docid}", "POST", Writer, write::POST_FORM, |r, _| now(write::post_form(r))),
+    row("/{db}/{docid}", "PUT", Writer, write::PUT, |r, n| Box::pin(write::put(r, n[0], n[1]))),
+    row("/{db}/{docid}", "COPY", Writer, write::COPY, |r, n| Box::pin(write::copy(r, n[0], n[1]))),
+    row("/{db}/{docid}", "PATCH", Writer, patch::PATCH, |r, n| Box::pin(patch::patch(r, n[0], n[1]))),
+    row("/{db}/{docid}/*", "DELETE", Writer, attachment::DELETE, |r, n| Box::pin(attachment::delete(r, n[0], n[1], &n[2..]))),
+    row("/{db}/{docid}/*", "GET,HEAD", Reader, attachment::READ, |r, n| Box::pin(attachment::read(r, n[0], n[1], &n[2..]))),
+    row("/{db}/{docid}/*", "PUT", Writer, attachment::PUT, |r, n| Box::pin(attachment::put(r, n[0], n[1], &n[2..]))),
 ];
 
 /// The rows: the path of each, with its placeholders, and its methods, `*` for all. For tests that must cover all of
@@ -253,9 +277,22 @@ pub fn endpoints() -> impl Iterator<Item = (&'static str, &'static str)> {
     ROUTES.iter().map(|row| (row.path, row.methods))
 }
 
-const fn row(path: &'static str, methods: &'static str, who: Who, handler: Handler) -> Route {
-    Route { path, methods, who, handler }
+const fn row(path: &'static str, methods: &'static str, who: Who, operation: Operation, handler: Handler) -> Route {
+    Route { path, methods, who, operation, handler }
 }
+
+/// The server's description of itself.
+static DESCRIPTION: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    openapi::describe(ROUTES.iter().map(|row| openapi::Endpoint {
+        path: row.path,
+        methods: row.methods,
+        who: row.who.text(),
+        is_public: row.who == Public,
+        operation: &row.operation,
+    }))
+    .to_string()
+    .into_bytes()
+});
 
 /// An immediate answer.
 fn now<'a>(answer: Result<Response>) -> Answer<'a> {
@@ -445,6 +482,11 @@ impl Resource<'_> {
         self.rows.first().map_or("", |row| row.path)
     }
 
+    /// What the request's row reads.
+    pub(crate) fn operation(&self) -> Option<&'static Operation> {
+        self.row.map(|row| &row.operation)
+    }
+
     /// The number of the request's row in the table.
     pub(crate) fn number(&self) -> Option<usize> {
         self.row.and_then(|row| ROUTES.iter().position(|one| std::ptr::eq(one, row)))
@@ -492,6 +534,14 @@ impl Resource<'_> {
     pub(crate) fn waits_for_moves(&self) -> bool {
         // Requests about the relocation itself do not wait.
         !self.path().starts_with("/{db}/_couch_layer/") && self.row.is_some_and(|row| row.who >= Writer)
+    }
+
+    /// Whether a standby refuses the request, since it would write to the store, or to one to which a database moved.
+    pub(crate) fn is_write(&self, method: &Method) -> bool {
+        const OTHERS: [&str; 3] = ["/_couch_layer/promote", "/_dbs_info", "/_node/{node}/_config/_reload"];
+        // The row of `_transact` is public, since its databases are in its body.
+        let may_write = self.path() == "/_transact" || self.row.is_some_and(|row| row.who >= Writer);
+        may_write && *method != Method::GET && !OTHERS.contains(&self.path())
     }
 
     /// Answers the request. `has_no_name`: a name in the path is not UTF-8, so nothing can have it.

@@ -198,6 +198,97 @@ fn every_endpoint_is_in_the_documentation() {
     }
 }
 
+/// The description, by path and by method in capital letters.
+fn described() -> Vec<(String, String, serde_json::Value)> {
+    let description: serde_json::Value = serde_json::from_slice(&DESCRIPTION).unwrap();
+    let mut all = Vec::new();
+    for (path, item) in description["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap().iter().filter(|(name, _)| *name != "parameters") {
+            all.push((path.clone(), method.trim_start_matches("x-").to_uppercase(), operation.clone()));
+        }
+    }
+    all
+}
+
+#[test]
+fn each_row_is_described_and_nothing_else() {
+    let mut seen = std::collections::HashSet::new();
+    let mut ids = std::collections::HashSet::new();
+    for (path, method, operation) in described() {
+        let path = path.replace("{docid}", "x").replace("{node}", "_local").replace(['{', '}'], "");
+        let segments = join_ids(crate::http::wire::params::segments(&path, true).unwrap().0);
+        let row = find(&segments, &method.parse().unwrap()).unwrap().row.unwrap();
+        assert_eq!(operation["summary"], row.operation.summary, "{method} {path} is described as another row");
+        assert_eq!(operation["x-rights"], row.who.text());
+        assert!(ids.insert(operation["operationId"].to_string()), "{operation}");
+        seen.insert((row.path, method));
+    }
+    for row in ROUTES {
+        let methods = if row.methods == "*" { "GET,PUT,POST,DELETE" } else { row.methods };
+        for method in methods.split(',') {
+            assert!(seen.remove(&(row.path, method.to_owned())), "{method} {} is not described", row.path);
+        }
+    }
+    assert!(seen.is_empty(), "{seen:?}");
+}
+
+/// The names in backticks of a cell.
+fn quoted(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
+/// The parameters in the tables of `docs/api.md` are those of the description: no parameter is missing in the tables.
+#[test]
+fn the_parameters_in_the_documentation_are_those_that_are_described() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/api.md")).unwrap();
+    let rows = || page.lines().filter(|line| line.starts_with("| `")).map(|line| line.split(" | ").collect::<Vec<_>>());
+    let cell_of = |endpoint: &str| rows().find(|cells| cells[0].contains(endpoint)).unwrap()[2].to_owned();
+    let mut wrong = Vec::new();
+    for cells in rows() {
+        for (state, method, path, _) in documented(&cells.join(" | ")) {
+            let path = path.replace("_design/{ddoc}", "{ddoc}");
+            let example = format!("/{}", path.replace("{ddoc}", "_design/x").replace(['{', '}'], ""));
+            let segments = join_ids(crate::http::wire::params::segments(&example, true).unwrap().0);
+            let Some(row) = find(&segments, &method).unwrap().row.filter(|_| state != "not") else { continue };
+            let mut names = cells[2].to_owned();
+            for (word, endpoint) in [
+                ("as `_all_docs`", "`GET /{db}/_all_docs`"),
+                ("as `_all_dbs`", "`GET /_all_dbs`"),
+                ("as `get`.", "`GET /{db}/{docid}`"),
+                ("as `_find`", "`POST /{db}/_find`"),
+                ("as views", "`GET /{db}/_design/{ddoc}/_view/{view}`"),
+            ] {
+                if cells[2].to_lowercase().contains(word) {
+                    names += &cell_of(endpoint);
+                }
+            }
+            for param in row.operation.parameters() {
+                if !quoted(&names).any(|name| name.eq_ignore_ascii_case(param.name)) {
+                    wrong.push(format!("{method} /{path}: `{}` is not in the tables", param.name));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[cfg(feature = "mem")]
+#[tokio::test]
+async fn everybody_may_read_the_description() {
+    let administrator = crate::http::Administrator { name: "adm".into(), password: "password".into() };
+    let options = crate::http::Options { administrator: Some(administrator), ..Default::default() };
+    let walk = Walk::begin(options).await;
+    let answer = walk.send_body("GET", "/_openapi.json", None, "").await;
+    assert_eq!(
+        (answer.status().as_u16(), &answer.headers()["content-type"]),
+        (200, &"application/json".parse().unwrap())
+    );
+    let answer: serde_json::Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+    assert_eq!(answer["openapi"], "3.1.0");
+    assert_eq!(answer["paths"]["/{db}/{docid}"]["x-copy"]["x-rights"], "members of the database, who may write");
+    walk.server.stop().await;
+}
+
 #[test]
 fn names_with_a_slash_are_one_document() {
     assert_eq!(meaning("/a%2Fb/c%2Fd/"), ("/{db}/{docid}", "a/b c/d".into()));
@@ -264,6 +355,11 @@ fn requests_need_what_they_need_in_couchdb() {
         (Method::GET, "/db/_couch_layer/relocate", ServerAdmin),
         (Method::GET, "/_couch_layer/backup", ServerAdmin),
         (Method::POST, "/_couch_layer/backup", ServerAdmin),
+        (Method::POST, "/_couch_layer/backup/runs", ServerAdmin),
+        (Method::GET, "/_couch_layer/backup/verify", ServerAdmin),
+        (Method::POST, "/_couch_layer/backup/verify", ServerAdmin),
+        (Method::GET, "/_couch_layer/figures", ServerAdmin),
+        (Method::POST, "/_couch_layer/promote", ServerAdmin),
         (Method::GET, "/_couch_layer/ship", ServerAdmin),
         (Method::POST, "/_couch_layer/snapshot", ServerAdmin),
     ] {

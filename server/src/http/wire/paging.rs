@@ -18,6 +18,7 @@ use hyper::StatusCode;
 use model::{JsonRef, JsonText, JsonWriter};
 
 use crate::http::error::{ApiError, Result};
+use crate::http::operation::Param;
 use crate::http::request::Request;
 use crate::http::wire::{params, response};
 
@@ -26,6 +27,15 @@ const VERSION: u64 = 1;
 
 /// Maximum number of members of one query in `queries`, including unknown ones.
 const MOST_MEMBERS: usize = 50;
+
+/// The parameters of a page, which [`Asked::read`] reads.
+pub(crate) const PAGES: &[Param] = &[
+    Param::count("page_size", "How many rows at most; the answer has bookmarks of other pages."),
+    Param::text("bookmark", "The page that an earlier answer named; without other parameters."),
+];
+
+/// The same where there are no pages.
+pub(crate) const PAGES_REFUSED: &[Param] = &[Param::refused("page_size"), Param::refused("bookmark")];
 
 /// Why a request with pages is refused by an endpoint without pages.
 pub(crate) const REFUSED: &str = "`page_size` and `bookmark` are not supported here";

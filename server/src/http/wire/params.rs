@@ -12,6 +12,7 @@ use model::{JsonText, RevId};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode};
 
 use crate::http::error::{ApiError, Result};
+use crate::http::operation::{Operation, Param};
 
 /// Splits and decodes a path. The flag reports that a name within a database is not UTF-8. Nothing can have such a
 /// name: reads return 404 and writes 400.
@@ -64,9 +65,17 @@ pub(crate) fn encode(segment: &str) -> PercentEncode<'_> {
     utf8_percent_encode(segment, KEPT)
 }
 
+/// The parameter that [`Params::is_batch`] reads.
+pub(crate) const BATCH: &[Param] =
+    &[Param::choice("batch", &["ok"], "202 without a revision. The write is on the disk all the same.")];
+
 /// The parameters of a query.
 #[derive(Debug, Default)]
-pub(crate) struct Params(Vec<(String, String)>);
+pub(crate) struct Params {
+    all: Vec<(String, String)>,
+    /// If set, the others are left out, except for functions of design documents.
+    only: Option<&'static Operation>,
+}
 
 impl Params {
     /// Whether the query has `batch=ok`. With it CouchDB does not wait for the disk, and answers 202 without a
@@ -82,23 +91,34 @@ impl Params {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             params.push((decode_form(name)?.into_owned(), decode_form(value)?.into_owned()));
         }
-        Ok(Params(params))
+        Ok(Params { all: params, only: None })
     }
 
-    /// All parameters, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    /// From now on only the parameters that the operation describes are seen, so none is read that is not described.
+    pub(crate) fn limit_to(&mut self, operation: &'static Operation) {
+        self.only = Some(operation);
+    }
+
+    /// The parameters, in order.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&str, &str)> {
+        self.all().filter(|(name, _)| self.only.is_none_or(|only| only.reads(name)))
+    }
+
+    /// All parameters of the request, also those that no endpoint reads: functions of design documents get them.
+    pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = (&str, &str)> {
+        self.all.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// Sets a parameter.
     pub(crate) fn set(&mut self, name: &str, value: &str) {
-        self.0.retain(|(known, _)| known != name);
-        self.0.push((name.to_owned(), value.to_owned()));
+        self.all.retain(|(known, _)| known != name);
+        self.all.push((name.to_owned(), value.to_owned()));
     }
 
     /// The value of a parameter.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        let (_, value) = self.all().rev().find(|(known, _)| *known == name)?;
+        self.only.is_none_or(|only| only.reads(name)).then_some(value)
     }
 
     /// The first value of a field of a form. CouchDB takes the first value in a form, and the last one in a query.
@@ -108,7 +128,7 @@ impl Params {
 
     /// Whether the query is empty.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
     /// Whether the parameter is `true`. Any other value counts as false, as in CouchDB for documents and feeds.
@@ -212,6 +232,18 @@ mod tests {
         assert_eq!(params.get("c"), Some(""));
         assert_eq!(params.get("d"), None);
         assert!(Params::parse("a=%g0").is_err());
+    }
+
+    #[test]
+    fn only_parameters_that_are_described_are_seen_except_by_functions() {
+        static OPERATION: Operation = Operation::new("", &[]).query(&[BATCH, &[Param::refused("w")]]);
+        let mut params = Params::parse("batch=ok&limit=3&w=1&Batch=x").unwrap();
+        assert_eq!(params.get("limit"), Some("3"));
+        params.limit_to(&OPERATION);
+        assert!(params.is_batch());
+        assert_eq!((params.get("limit"), params.get("w")), (None, Some("1")));
+        assert_eq!(params.iter().collect::<Vec<_>>(), [("batch", "ok"), ("w", "1"), ("Batch", "x")]);
+        assert_eq!(params.all().count(), 4);
     }
 
     #[test]

@@ -6,6 +6,38 @@ use model::{JsonArray, JsonText};
 
 use super::{paging, params};
 use crate::http::error::{ApiError, Result};
+use crate::http::operation::Param;
+
+/// The parameters that [`RowQuery::set_text`] reads. They may be members of a body too.
+pub(crate) const PARAMS: &[Param] = &[
+    Param::json("key", "Only rows with this key."),
+    Param::array("keys", "Only rows with these keys, in this order."),
+    Param::json("startkey", "The first key."),
+    Param::json("start_key", "The same."),
+    Param::json("endkey", "The last key."),
+    Param::json("end_key", "The same."),
+    Param::text("startkey_docid", "The first id among rows with the first key."),
+    Param::text("start_key_doc_id", "The same."),
+    Param::text("endkey_docid", "The last id among rows with the last key."),
+    Param::text("end_key_doc_id", "The same."),
+    Param::flag("inclusive_end", "Whether rows with the last key are listed too; `true` by default."),
+    Param::flag("descending", "In descending order; the first key is then the highest one."),
+    Param::count("limit", "How many rows at most."),
+    Param::count("skip", "How many rows to leave out at the beginning."),
+    Param::flag("include_docs", "With the documents."),
+    Param::flag("conflicts", "With `include_docs`: with their conflicts."),
+    Param::flag("attachments", "With `include_docs`: with the contents of attachments."),
+    Param::flag("att_encoding_info", "With `include_docs`: with the encodings of attachments."),
+    Param::flag("reduce", "Whether the view's reduce function is applied; refused in a listing of documents."),
+    Param::flag("group", "One row for each key; refused in a listing of documents."),
+    Param::count("group_level", "One row for each beginning of a key of this length; as `group`."),
+    Param::flag("update_seq", "With the sequence of the last change in the answer."),
+    Param::flag("sorted", "Without effect: rows are always sorted."),
+    Param::choice("stale", &["ok", "update_after"], "As `update` with `false` and `lazy`."),
+    Param::choice("update", &["true", "false", "lazy"], "Whether the view is updated before the answer."),
+    Param::flag("stable", "Without effect: there is one copy of the data."),
+    Param::text("partition", "Only rows of this partition."),
+];
 
 /// How fresh a view must be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -184,4 +216,23 @@ impl RowQuery {
 /// The text of a member of a JSON body, as it would be in a URL.
 pub(crate) fn plain(value: &JsonText) -> String {
     value.root().as_str().unwrap_or(value.as_str().into()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_parameter_that_is_described_is_read() {
+        for param in PARAMS {
+            let mut query = RowQuery::default();
+            // Either it is refused by its value, or it is kept.
+            let is_read = query.set_text(param.name, "7").is_err()
+                || format!("{query:?}") != format!("{:?}", RowQuery::default());
+            assert!(is_read, "{}", param.name);
+        }
+        let mut query = RowQuery::default();
+        query.set_text("unknown", "7").unwrap();
+        assert_eq!(format!("{query:?}"), format!("{:?}", RowQuery::default()));
+    }
 }

@@ -6,6 +6,7 @@ use hyper::StatusCode;
 use model::{Elements, JsonText};
 
 use crate::http::error::{ApiError, Result};
+use crate::http::operation::{Content, Param};
 use crate::http::wire::body::{array_member, at_most};
 use crate::http::wire::paging::Paging;
 use crate::http::wire::response::{self, BodyWriter, Gone, Response, Stop};
@@ -104,6 +105,10 @@ pub(crate) fn check_queries(body: &JsonText) -> Result<()> {
         _ => Ok(()),
     }
 }
+
+/// The body that [`queries`] reads.
+pub(crate) const QUERIES: Content =
+    Content::members(&[Param::objects("queries", "Queries; the members of each are its parameters.").required()]);
 
 /// The queries in a body that has several.
 pub(crate) fn queries(body: &JsonText) -> Result<Elements<'_>> {

@@ -5,12 +5,19 @@ use model::{Conflicted, JsonWriter, Seq};
 
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
+use crate::http::operation::{Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::params::parse_count;
 use crate::http::wire::response::{self, Response};
 
 /// Maximum number of documents in an answer, and the default.
 const MOST: usize = 10_000;
+
+/// What [`list`] does.
+pub(crate) const LIST: Operation = Operation::new("Documents with conflicts.", &[Reply::object(200)]).query(&[&[
+    Param::text("since", "Only changes after this sequence."),
+    Param::count("limit", "How many documents at most."),
+]]);
 
 /// Answers with `{"results":[{"seq","id","revs"}],"last_seq","more"}`: continue with `since` while `more` is true. The
 /// winner is the first of `revs`.

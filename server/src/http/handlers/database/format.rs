@@ -11,8 +11,12 @@ use model::{BodyFormat, Rewriting};
 use crate::http::app::App;
 use crate::http::error::{ApiError, Result};
 use crate::http::jobs::run::{End, Run};
+use crate::http::operation::{Content, Kind, Operation, Reply};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
+
+/// What [`get`] does.
+pub(crate) const GET: Operation = Operation::new("The layout of bodies.", &[Reply::object(200)]);
 
 /// `GET /{db}/_couch_layer/format`: the layout, and whether bodies are still being rewritten.
 pub(crate) async fn get(request: &Request, db: &str) -> Result<Response> {
@@ -21,6 +25,11 @@ pub(crate) async fn get(request: &Request, db: &str) -> Result<Response> {
         json.name("format").str(info.format.name()).name("rewriting").bool(info.rewrites);
     }))
 }
+
+/// What [`set`] does.
+pub(crate) const SET: Operation =
+    Operation::new("Sets the layout of bodies, and rewrites them in the background.", &[Reply::done(202)])
+        .bodies(&[Content::json(Kind::Choice(&["exploded", "packed"]))]);
 
 /// `PUT /{db}/_couch_layer/format`, with the name of a layout as a JSON string.
 pub(crate) async fn set(request: &mut Request, db: &str) -> Result<Response> {

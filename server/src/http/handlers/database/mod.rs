@@ -20,9 +20,24 @@ use crate::http::authz::rights::is_of_the_system;
 use crate::http::config::settings::DefaultSecurity;
 use crate::http::error::{ApiError, Result};
 use crate::http::jobs::replicator;
+use crate::http::operation::{Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::database_info::write_info;
 use crate::http::wire::response::{self, Response};
+
+/// The parameters that [`create_with`] reads.
+const OPTIONS: &[Param] = &[
+    Param::count("q", "Checked, without effect: there are no shards."),
+    Param::count("n", "The same."),
+    Param::flag("partitioned", "Whether ids name partitions."),
+    Param::choice("format", &["exploded", "packed"], "The layout of bodies."),
+    Param::text("keep_replaced", "How many replaced revisions are kept, or for how long: `5`, `30d`."),
+    Param::choice("conflicts", &["last-write-wins"], "How conflicts are resolved; CouchDB's way by default."),
+];
+
+/// What [`create`] does.
+pub(crate) const CREATE: Operation =
+    Operation::new("Creates a database.", &[Reply::done(201)]).query(&[OPTIONS]).refusals(&[412]);
 
 pub(crate) async fn create(request: &Request, name: &str) -> Result<Response> {
     create_with(&request.app, name, request.params.iter()).await?;
@@ -70,6 +85,10 @@ pub(crate) async fn create_with<'p>(
     Ok(created)
 }
 
+/// What [`drop_database`] does.
+pub(crate) const DROP: Operation =
+    Operation::new("Drops a database.", &[Reply::done(200)]).query(&[&[Param::refused("rev")]]);
+
 pub(crate) async fn drop_database(request: &Request, name: &str) -> Result<Response> {
     // A request with a revision is meant for a document, whose id is empty.
     if request.params.get("rev").is_some() {
@@ -81,6 +100,9 @@ pub(crate) async fn drop_database(request: &Request, name: &str) -> Result<Respo
     request.audit("database_dropped", &[("db", name)]);
     Ok(response::ok(StatusCode::OK))
 }
+
+/// What [`info`] does.
+pub(crate) const INFO: Operation = Operation::new("Counts and sizes of a database.", &[Reply::object(200)]);
 
 pub(crate) async fn info(request: &Request, name: &str) -> Result<Response> {
     let info = described(request, name).await?;

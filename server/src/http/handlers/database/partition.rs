@@ -9,9 +9,14 @@ use hyper::Method;
 
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
+use crate::http::operation::{Operation, Reply};
 use crate::http::request::Request;
 use crate::http::wire::params::check_partition;
 use crate::http::wire::response::{self, Response};
+
+/// What [`info`] does.
+pub(crate) const INFO: Operation =
+    Operation::new("Counts and sizes of a partition.", &[Reply::object(200)]).refusals(&[405]);
 
 /// `GET /{db}/_partition/{partition}`
 pub(crate) async fn info(request: &Request, db: &str, partition: &str) -> Result<Response> {

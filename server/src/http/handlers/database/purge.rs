@@ -15,10 +15,15 @@ use crate::http::error::{ApiError, Result};
 use crate::http::handlers::document::revs_diff::write_revs;
 use crate::http::jobs::auto_purge::{self, Asked};
 use crate::http::jobs::replicator;
+use crate::http::operation::{Content, Kind, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, Response};
 use crate::http::wire::revisions;
+
+/// What [`purge`] does.
+pub(crate) const PURGE: Operation =
+    Operation::new("Removes revisions without a trace.", &[Reply::object(201)]).bodies(&[Content::json(Kind::Object)]);
 
 /// `POST /{db}/_purge`
 pub(crate) async fn purge(request: &mut Request, db: &str) -> Result<Response> {
@@ -80,6 +85,9 @@ pub(crate) async fn purge(request: &mut Request, db: &str) -> Result<Response> {
     Ok(response::json(status, body))
 }
 
+/// What [`infos`] does.
+pub(crate) const INFOS: Operation = Operation::new("The last purges.", &[Reply::object(200)]);
+
 /// `GET /{db}/_purged_infos`: a purge requested twice is listed once.
 pub(crate) async fn infos(request: &Request, db: &str) -> Result<Response> {
     let infos = |database: Documents| async move {
@@ -110,11 +118,19 @@ pub(crate) async fn infos(request: &Request, db: &str) -> Result<Response> {
     }))
 }
 
+/// What [`limit`] does.
+pub(crate) const LIMIT: Operation =
+    Operation::new("How many purges are kept.", &[Reply::new(200, &[Content::json(Kind::Count)])]);
+
 /// `GET /{db}/_purged_infos_limit`
 pub(crate) async fn limit(request: &Request, db: &str) -> Result<Response> {
     let limit = request.with_database(db, |database| async move { Ok(database.purged_infos_limit().await?) }).await?;
     Ok(response::json(StatusCode::OK, limit.to_string().into_bytes()))
 }
+
+/// What [`set_limit`] does.
+pub(crate) const SET_LIMIT: Operation =
+    Operation::new("Sets how many purges are kept.", &[Reply::done(200)]).bodies(&[Content::json(Kind::Count)]);
 
 /// `PUT /{db}/_purged_infos_limit`
 pub(crate) async fn set_limit(request: &mut Request, db: &str) -> Result<Response> {
@@ -129,6 +145,14 @@ const MOST_BYTES: usize = 1_000;
 
 /// The time between two rounds that is assumed here: that of the job by default.
 const APART: Duration = Duration::from_secs(86_400);
+
+/// What [`purge_tombstones`] does.
+pub(crate) const PURGE_TOMBSTONES: Operation = Operation::new("Purges old tombstones.", &[Reply::object(200)])
+    .bodies(&[Content::members(&[
+        Param::text("older", "Only tombstones that are older: a time such as `90d`.").required(),
+        Param::flag("dry_run", "Counts them, and purges none."),
+    ])])
+    .refusals(&[412]);
 
 /// `POST /{db}/_couch_layer/purge_tombstones`: a round of the job `auto_purge`, when an administrator asks for it.
 /// CouchDB has no such endpoint.
@@ -171,6 +195,9 @@ pub(crate) async fn purge_tombstones(request: &mut Request, db: &str) -> Result<
 /// The one member of `_auto_purge`.
 const TTL: &str = "deleted_document_ttl";
 
+/// What [`auto_purge()`] does.
+pub(crate) const AUTO_PURGE: Operation = Operation::new("How long tombstones are kept.", &[Reply::object(200)]);
+
 /// `GET /{db}/_auto_purge`
 pub(crate) async fn auto_purge(request: &Request, db: &str) -> Result<Response> {
     let ttl = request.with_database(db, |database| async move { Ok(database.deleted_document_ttl().await?) }).await?;
@@ -180,6 +207,10 @@ pub(crate) async fn auto_purge(request: &Request, db: &str) -> Result<Response> 
         }
     }))
 }
+
+/// What [`set_auto_purge`] does.
+pub(crate) const SET_AUTO_PURGE: Operation = Operation::new("Sets how long tombstones are kept.", &[Reply::done(201)])
+    .bodies(&[Content::members(&[Param::text(TTL, "A time such as `3_mon`.")])]);
 
 /// `PUT /{db}/_auto_purge`. An empty object removes the setting.
 pub(crate) async fn set_auto_purge(request: &mut Request, db: &str) -> Result<Response> {

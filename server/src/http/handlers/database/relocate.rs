@@ -31,6 +31,7 @@ use crate::http::app::App;
 use crate::http::app::stores::Store;
 use crate::http::error::{ApiError, Result};
 use crate::http::jobs::run::{End, Run, woken};
+use crate::http::operation::{Content, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, Response};
@@ -114,6 +115,9 @@ fn require_administrator(request: &Request) -> Result<()> {
     Ok(())
 }
 
+/// What [`status`] does.
+pub(crate) const STATUS: Operation = Operation::new("The progress of the relocation.", &[Reply::object(200)]);
+
 pub(crate) async fn status(request: &Request, name: &str) -> Result<Response> {
     require_administrator(request)?;
     let job = job_of(&request.app, name).await?;
@@ -129,6 +133,15 @@ pub(crate) async fn status(request: &Request, name: &str) -> Result<Response> {
         _ => Status::None.write(json),
     }))
 }
+
+/// What [`begin`] does.
+pub(crate) const BEGIN: Operation = Operation::new("Moves the database to another store.", &[Reply::done(202)])
+    .bodies(&[Content::members(&[
+        Param::text("to", "The URL of the store.").required(),
+        Param::flag("verify", "Compares both before the move."),
+        Param::flag("delete_source", "Deletes the database in the old store."),
+    ])])
+    .refusals(&[412, 501]);
 
 pub(crate) async fn begin(request: &mut Request, name: &str) -> Result<Response> {
     require_administrator(request)?;
@@ -255,6 +268,12 @@ async fn source(app: &App, order: &RelocationJob) -> Result<Store> {
         _ => Ok(own),
     }
 }
+
+/// What [`abandon`] does.
+pub(crate) const ABANDON: Operation =
+    Operation::new("Abandons the relocation, and deletes its copy.", &[Reply::object(200), Reply::object(202)])
+        .query(&[&[Param::text("to", "The URL of the store.")]])
+        .refusals(&[412]);
 
 pub(crate) async fn abandon(request: &Request, name: &str) -> Result<Response> {
     require_administrator(request)?;

@@ -6,6 +6,7 @@ use model::{JsonText, JsonWriter, KeepReplaced};
 use crate::http::app::stores::Documents;
 use crate::http::authn::users;
 use crate::http::error::{ApiError, Result};
+use crate::http::operation::{Content, Kind, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::database_info::write_keep;
 use crate::http::wire::response::{self, Response};
@@ -13,11 +14,24 @@ use crate::http::wire::response::{self, Response};
 /// Maximum size of a security object: it is read for each request of a client that is not a server administrator.
 const MOST_SECURITY_BYTES: usize = 1 << 20;
 
+/// What [`security`] does.
+pub(crate) const SECURITY: Operation =
+    Operation::new("Who may read, write and administrate the database.", &[Reply::object(200)]);
+
 /// `GET /{db}/_security`
 pub(crate) async fn security(request: &Request, db: &str) -> Result<Response> {
     let security = request.with_database(db, |database| async move { Ok(database.security().await?) }).await?;
     Ok(response::json(StatusCode::OK, security.as_bytes().to_vec()))
 }
+
+/// What [`set_security`] does.
+pub(crate) const SET_SECURITY: Operation =
+    Operation::new("Sets who may read, write and administrate the database.", &[Reply::done(200)])
+        .bodies(&[Content::members(&[
+            Param::object("admins", "`names` and `roles`."),
+            Param::object("members", "`names` and `roles`."),
+        ])])
+        .refusals(&[409]);
 
 /// `PUT /{db}/_security`
 pub(crate) async fn set_security(request: &mut Request, db: &str) -> Result<Response> {
@@ -56,11 +70,20 @@ fn validate(security: &JsonText) -> Result<()> {
     Ok(())
 }
 
+/// What [`revs_limit`] does.
+pub(crate) const REVS_LIMIT: Operation =
+    Operation::new("How many revisions of a branch are known.", &[Reply::new(200, &[Content::json(Kind::Count)])]);
+
 /// `GET /{db}/_revs_limit`
 pub(crate) async fn revs_limit(request: &Request, db: &str) -> Result<Response> {
     let limit = request.with_database(db, |database| async move { Ok(database.revs_limit().await?) }).await?;
     Ok(response::json(StatusCode::OK, limit.to_string().into_bytes()))
 }
+
+/// What [`set_revs_limit`] does.
+pub(crate) const SET_REVS_LIMIT: Operation =
+    Operation::new("Sets how many revisions of a branch are known.", &[Reply::done(200)])
+        .bodies(&[Content::json(Kind::Count)]);
 
 /// `PUT /{db}/_revs_limit`
 pub(crate) async fn set_revs_limit(request: &mut Request, db: &str) -> Result<Response> {
@@ -70,6 +93,12 @@ pub(crate) async fn set_revs_limit(request: &mut Request, db: &str) -> Result<Re
     Ok(response::ok(StatusCode::OK))
 }
 
+/// What [`keep_replaced`] does.
+pub(crate) const KEEP_REPLACED: Operation = Operation::new(
+    "How many replaced revisions are kept, or for how long.",
+    &[Reply::new(200, &[Content::json(Kind::Json)])],
+);
+
 /// `GET /{db}/_keep_replaced`: a number of revisions, or a time as a string. 0 means that an edit removes the body that
 /// it replaces.
 pub(crate) async fn keep_replaced(request: &Request, db: &str) -> Result<Response> {
@@ -78,6 +107,11 @@ pub(crate) async fn keep_replaced(request: &Request, db: &str) -> Result<Respons
     write_keep(&mut JsonWriter::new(&mut text), keep);
     Ok(response::json(StatusCode::OK, text))
 }
+
+/// What [`set_keep_replaced`] does.
+pub(crate) const SET_KEEP_REPLACED: Operation =
+    Operation::new("Sets how many replaced revisions are kept, or for how long.", &[Reply::done(200)])
+        .bodies(&[Content::json(Kind::Json)]);
 
 /// `PUT /{db}/_keep_replaced`, with the same.
 pub(crate) async fn set_keep_replaced(request: &mut Request, db: &str) -> Result<Response> {

@@ -12,9 +12,13 @@ use crate::http::app::stores::Documents;
 use crate::http::error::Result;
 use crate::http::handlers::views;
 use crate::http::jobs::run::{End, Run};
+use crate::http::operation::{Operation, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, Response};
+
+/// What [`compact`] does.
+pub(crate) const COMPACT: Operation = Operation::new("Frees space.", &[Reply::done(202)]);
 
 /// Stems the branches, removes the bodies of replaced revisions, and asks the engine to free the space. Engines
 /// free it by themselves too, when that is worth the work. CouchDB answers 202 whether or not there is anything to do.
@@ -71,6 +75,10 @@ async fn forget_replaced(app: &App, run: &Run) -> model::Result<Option<Duration>
     Ok(Some(Duration::ZERO))
 }
 
+/// What [`ensure_full_commit`] does.
+pub(crate) const ENSURE_FULL_COMMIT: Operation =
+    Operation::new("Answers at once: writes are on the disk before they are answered.", &[Reply::object(201)]);
+
 /// Does nothing: every acknowledged write is already durable, as far as the engine makes it so.
 pub(crate) async fn ensure_full_commit(request: &Request, db: &str) -> Result<Response> {
     require_json(&request.headers)?;
@@ -81,11 +89,19 @@ pub(crate) async fn ensure_full_commit(request: &Request, db: &str) -> Result<Re
     }))
 }
 
+/// What [`clean_up_search`] does.
+pub(crate) const CLEAN_UP_SEARCH: Operation =
+    Operation::new("Has nothing to do: there are no indexes of text.", &[Reply::done(202)]);
+
 /// Does nothing, as in a CouchDB without indexes of text: there are none to clean up.
 pub(crate) async fn clean_up_search(request: &Request, db: &str) -> Result<Response> {
     request.fresh_database(db).await?;
     Ok(response::ok(StatusCode::ACCEPTED))
 }
+
+/// What [`check`] does.
+pub(crate) const CHECK: Operation =
+    Operation::new("Checks that the parts of the database are consistent.", &[Reply::object(200)]);
 
 /// `GET /{db}/_couch_layer/check`: checks that the parts of a database are consistent, and that its views have the rows
 /// that their functions emit. CouchDB has no such endpoint; `couch-layer check --url` uses it.

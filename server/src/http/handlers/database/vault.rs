@@ -9,6 +9,7 @@ use chunks::{CensusOptions, ChunkStore, Error, StoreErrorKind, VaultCollectOptio
 use hyper::StatusCode;
 
 use crate::http::error::{ApiError, Result};
+use crate::http::operation::{Content, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::{WAIT, require_json};
 use crate::http::wire::response::{self, Response};
@@ -26,7 +27,10 @@ const MOST_BYTES: usize = 1_000;
 /// The time between condemning a chunk and deleting it, in milliseconds, unless the request names another one.
 const GRACE_MS: u64 = 30 * 24 * 3_600 * 1_000;
 
-/// `GET`: reads the whole vault. There is no passphrase: what is said of an encrypted vault is what can be seen without it.
+/// What [`doctor`] does.
+pub(crate) const DOCTOR: Operation = Operation::new("The diagnosis of a LiveSync vault.", &[Reply::object(200)]);
+
+/// Reads the whole vault. There is no passphrase: what is said of an encrypted vault is what can be seen without it.
 pub(crate) async fn doctor(request: &Request, db: &str) -> Result<Response> {
     let app = &request.app;
     let database = request.fresh_database(db).await?;
@@ -40,6 +44,15 @@ pub(crate) async fn doctor(request: &Request, db: &str) -> Result<Response> {
     let found = app.off_thread(Box::pin(work)).await?.map_err(|error| failed(db, &error))?;
     Ok(response::json(StatusCode::OK, found.to_json().to_string().into_bytes()))
 }
+
+/// What [`collect`] does.
+pub(crate) const COLLECT: Operation =
+    Operation::new("Removes chunks of a LiveSync vault that no file needs.", &[Reply::object(200)])
+        .bodies(&[Content::members(&[Param::text(
+            "grace",
+            "How long a chunk is condemned before it is deleted: a time such as `30d`.",
+        )])])
+        .refusals(&[412]);
 
 /// `POST`: one run of a collection of chunks that have documents of their own.
 ///

@@ -23,7 +23,8 @@ use crate::http::config::sandbox::Foreign;
 use crate::http::error::{ApiError, Result};
 use crate::http::handlers::document::contents::{Contents, read_ahead, send_all};
 use crate::http::handlers::document::require_possible;
-use crate::http::request::Request;
+use crate::http::operation::{Content, IF_NONE_MATCH, Operation, Param, Reply};
+use crate::http::request::{IF_MATCH_HEADER, REV, Request};
 use crate::http::wire::accept::takes_coding;
 use crate::http::wire::headers::text;
 use crate::http::wire::multipart::writer::{Multipart, range_head};
@@ -34,6 +35,19 @@ use crate::http::wire::response::{self, Body, Response, Tag};
 fn name_of(rest: &[&str]) -> String {
     rest.join("/")
 }
+
+/// What [`read`] does.
+pub(crate) const READ: Operation = Operation::new(
+    "Reads an attachment.",
+    &[Reply::new(200, &[Content::of("*/*")]), Reply::new(206, &[Content::of("*/*")]), Reply::NOT_MODIFIED],
+)
+.query(&[&[Param::text("rev", "The revision of the document; the winner by default.")]])
+.headers(&[
+    IF_NONE_MATCH,
+    Param::text("Range", "Only these bytes."),
+    Param::text("Accept-Encoding", "`gzip`: compressed if it is stored so."),
+])
+.refusals(&[406, 416]);
 
 /// `GET` and `HEAD`
 pub(crate) async fn read(request: &Request, db: &str, id: &str, rest: &[&str]) -> Result<Response> {
@@ -165,6 +179,13 @@ fn set(response: &mut Response, name: HeaderName, value: &str) {
     }
 }
 
+/// What [`put`] does.
+pub(crate) const PUT: Operation = Operation::new("Writes an attachment.", &[Reply::written(201)])
+    .query(&[REV])
+    .headers(&[IF_MATCH_HEADER, Param::text("Content-MD5", "The MD5 of the body; 400 if it differs.")])
+    .bodies(&[Content::of("*/*")])
+    .refusals(&[409, 412]);
+
 /// `PUT`: the body is uploaded while it is read.
 pub(crate) async fn put(request: &mut Request, db: &str, id: &str, rest: &[&str]) -> Result<Response> {
     require_writable(id)?;
@@ -211,6 +232,12 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str, rest: &[&str]
     response::set_location(&mut response, request.absolute(&[db, id, &name]));
     Ok(response)
 }
+
+/// What [`delete`] does.
+pub(crate) const DELETE: Operation = Operation::new("Deletes an attachment.", &[Reply::written(200)])
+    .query(&[REV])
+    .headers(&[IF_MATCH_HEADER])
+    .refusals(&[409]);
 
 /// `DELETE`
 pub(crate) async fn delete(request: &Request, db: &str, id: &str, rest: &[&str]) -> Result<Response> {

@@ -9,6 +9,7 @@ use model::{Edit, EditResult, JsonRef, JsonText, JsonWriter, RevId, WriteMode};
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::handlers::document::local::{self, LocalEdit};
+use crate::http::operation::{Content, Kind, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::at_most;
 use crate::http::wire::response::{self, Response};
@@ -52,6 +53,16 @@ struct BulkRequest {
     /// The edits of local documents, with their places.
     locals: Vec<(usize, LocalEdit)>,
 }
+
+/// What [`bulk_docs`] does.
+pub(crate) const BULK_DOCS: Operation =
+    Operation::new("Writes several documents, each on its own.", &[Reply::new(201, &[Content::json(Kind::Objects)])])
+        .bodies(&[Content::members(&[
+            Param::objects("docs", "The documents.").required(),
+            Param::flag("new_edits", "`false`: the revisions are given, as by a replication."),
+            Param::flag("all_or_nothing", "Refused with 417."),
+        ])])
+        .refusals(&[409, 412, 417]);
 
 pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Response> {
     let BulkRequest { mode, all_or_nothing, mut places, edits, locals } = read(request).await?;

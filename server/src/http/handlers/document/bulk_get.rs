@@ -13,8 +13,9 @@ use crate::http::app::statistics::Count;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::handlers::document::contents;
-use crate::http::handlers::document::read::get_options;
+use crate::http::handlers::document::read::{OPTIONS, get_options};
 use crate::http::handlers::document::related::{Related, all_stubs};
+use crate::http::operation::{Content, Kind, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::accept::takes;
 use crate::http::wire::body::at_most;
@@ -37,6 +38,29 @@ enum Wanted {
         reason: String,
     },
 }
+
+/// Parameters of other endpoints.
+const UNFIT: &[Param] = &[
+    Param::refused("open_revs"),
+    Param::refused("new_edits"),
+    Param::refused("w"),
+    Param::refused("rev"),
+    Param::refused("atts_since"),
+];
+
+/// What [`bulk_get`] does.
+pub(crate) const BULK_GET: Operation = Operation::new(
+    "Reads several documents.",
+    &[Reply::new(
+        200,
+        &[Content::json(Kind::Object), Content::of("multipart/mixed"), Content::of("multipart/related")],
+    )],
+)
+.query(&[OPTIONS, UNFIT])
+.bodies(&[Content::members(
+    &[Param::objects("docs", "Each with `id`, and perhaps `rev` and `atts_since`.").required()],
+)])
+.refusals(&[406]);
 
 pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response> {
     for unfit in ["open_revs", "new_edits", "w", "rev", "atts_since"] {

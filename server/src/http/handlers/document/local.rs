@@ -14,8 +14,16 @@ use sha2::{Digest, Sha256};
 
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
-use crate::http::request::Request;
+use crate::http::operation::{Content, IF_NONE_MATCH, Kind, Operation, Param, Reply};
+use crate::http::request::{IF_MATCH_HEADER, REV, Request};
+use crate::http::wire::params::BATCH;
 use crate::http::wire::response::{self, Response, Tag};
+
+/// What [`read`] does.
+pub(crate) const READ: Operation =
+    Operation::new("Reads a local document.", &[Reply::object(200), Reply::NOT_MODIFIED])
+        .query(&[&[Param::text("rev", "Refused with 404: local documents cannot be read by revision.")]])
+        .headers(&[IF_NONE_MATCH]);
 
 pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Response> {
     let wanted = request.params.get("rev").map(check_rev).transpose()?;
@@ -37,6 +45,14 @@ pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Respon
     Ok(response)
 }
 
+/// What [`put`] does.
+pub(crate) const PUT: Operation =
+    Operation::new("Writes a local document.", &[Reply::written(201), Reply::written(202), Reply::written(200)])
+        .query(&[REV, BATCH, &[Param::flag("new_edits", "`false`: the body must have a revision.")]])
+        .headers(&[IF_MATCH_HEADER])
+        .bodies(&[Content::json(Kind::Object)])
+        .refusals(&[409]);
+
 pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Response> {
     let json = request.json().await?;
     let mut edit = LocalEdit::from_json(&json)?;
@@ -51,6 +67,12 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
     let status = if edit.deleted { StatusCode::OK } else { StatusCode::CREATED };
     write(request, db, id, &edit, status).await
 }
+
+/// What [`delete`] does.
+pub(crate) const DELETE: Operation = Operation::new("Deletes a local document.", &[Reply::written(200)])
+    .query(&[REV])
+    .headers(&[IF_MATCH_HEADER])
+    .refusals(&[409]);
 
 pub(crate) async fn delete(request: &Request, db: &str, id: &str) -> Result<Response> {
     named_rev(request).map(check_rev).transpose()?;

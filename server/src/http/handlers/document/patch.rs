@@ -10,8 +10,10 @@ use model::{Patch, Writing};
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::handlers::document::write::written;
-use crate::http::request::Request;
+use crate::http::operation::{Content, Kind, Operation, Reply};
+use crate::http::request::{IF_MATCH_HEADER, REV, Request};
 use crate::http::wire::body::content_type_is;
+use crate::http::wire::params::BATCH;
 use crate::http::wire::response::{self, Response};
 
 const MERGE: &str = "application/merge-patch+json";
@@ -23,6 +25,19 @@ const MOST_BYTES: usize = 2 * model::limits::HIGHEST_MAX_DOCUMENT_SIZE;
 /// The header with the accepted kinds (RFC 5789).
 const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
 const KINDS: HeaderValue = HeaderValue::from_static("application/merge-patch+json, application/json-patch+json");
+
+/// What [`patch`] does.
+pub(crate) const PATCH: Operation = Operation::new(
+    "Changes a document: a merge patch, or a list of operations.",
+    &[Reply::written(201), Reply::written(202)],
+)
+.query(&[REV, BATCH])
+.headers(&[IF_MATCH_HEADER])
+.bodies(&[
+    Content { media: MERGE, ..Content::json(Kind::Object) },
+    Content { media: OPERATIONS, ..Content::json(Kind::Objects) },
+])
+.refusals(&[409, 412]);
 
 pub(crate) async fn patch(request: &mut Request, db: &str, id: &str) -> Result<Response> {
     // Checked before any fault of the patch is reported.

@@ -13,6 +13,7 @@ use crate::http::error::{ApiError, Result};
 use crate::http::handlers::document::open_revs::open_revs;
 use crate::http::handlers::document::related::{Related, all_stubs};
 use crate::http::handlers::document::{contents, require_possible};
+use crate::http::operation::{Content, IF_NONE_MATCH, Kind, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::accept::takes;
 use crate::http::wire::fields;
@@ -28,6 +29,39 @@ async fn hidden(request: &Request, rules: &dyn Rules, db: &str, id: &str) -> Res
     };
     request.with_database(db, hidden).await
 }
+
+/// The parameters that [`get_options`] reads.
+pub(crate) const OPTIONS: &[Param] = &[
+    Param::flag("latest", "The newest leaves after the named revisions."),
+    Param::flag("revs", "With the ancestors of the revision."),
+    Param::flag("revs_info", "With the ancestors of the revision, and whether they have bodies."),
+    Param::flag("conflicts", "With the conflicts."),
+    Param::flag("deleted_conflicts", "With the leaves that are deleted."),
+    Param::flag("local_seq", "With the sequence of the last change."),
+    Param::flag("meta", "`revs_info`, `conflicts` and `deleted_conflicts`."),
+    Param::flag("attachments", "With the contents of attachments."),
+    Param::flag("att_encoding_info", "With the encodings of attachments."),
+];
+
+/// Those that name revisions of one document.
+const REVISIONS: &[Param] = &[
+    Param::text("rev", "This revision; the winner by default."),
+    Param::json("open_revs", "Several revisions: an array, or `all` for the leaves."),
+    Param::texts("atts_since", "Only attachments that are newer than these revisions."),
+    Param::text("fields", "Only these members: their paths, with commas, or a JSON array."),
+];
+
+/// What [`read`] does.
+pub(crate) const READ: Operation = Operation::new(
+    "Reads a document.",
+    &[
+        Reply::new(200, &[Content::json(Kind::Json), Content::of("multipart/related"), Content::of("multipart/mixed")]),
+        Reply::NOT_MODIFIED,
+    ],
+)
+.query(&[OPTIONS, REVISIONS])
+.headers(&[IF_NONE_MATCH])
+.refusals(&[406]);
 
 pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Response> {
     require_possible(id)?;
@@ -184,4 +218,13 @@ fn parse_revs(value: &str) -> Result<Vec<RevId>> {
         .elements()
         .map(|element| params::parse_rev(&text(element).ok_or_else(|| ApiError::bad_request("Invalid rev format"))?));
     revs.collect()
+}
+
+#[cfg(test)]
+#[test]
+fn each_option_that_is_described_is_read() {
+    let options_of = |query: &str| format!("{:?}", get_options(&Params::parse(query).unwrap()).unwrap());
+    for param in OPTIONS {
+        assert_ne!(options_of(&format!("{}=true", param.name)), options_of(""), "{}", param.name);
+    }
 }

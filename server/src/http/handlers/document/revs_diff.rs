@@ -10,6 +10,7 @@ use model::{JsonWriter, RevId, RevsDiff};
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::Result;
+use crate::http::operation::{Content, Kind, Operation, Reply};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 use crate::http::wire::revisions;
@@ -23,9 +24,18 @@ enum Form {
     Missing,
 }
 
+/// What [`revs_diff`] does.
+pub(crate) const REVS_DIFF: Operation =
+    Operation::new("Which revisions the database lacks.", &[Reply::object(200)]).bodies(&[Content::json(Kind::Object)]);
+
 pub(crate) async fn revs_diff(request: &mut Request, db: &str) -> Result<Response> {
     compare(request, db, Form::Diffs).await
 }
+
+/// What [`missing_revs`] does.
+pub(crate) const MISSING_REVS: Operation =
+    Operation::new("Which revisions the database lacks, in an older form.", &[Reply::object(200)])
+        .bodies(&[Content::json(Kind::Object)]);
 
 pub(crate) async fn missing_revs(request: &mut Request, db: &str) -> Result<Response> {
     compare(request, db, Form::Missing).await

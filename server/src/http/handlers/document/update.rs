@@ -12,6 +12,7 @@ use crate::http::error::{ApiError, Result};
 use crate::http::functions::request::request_object;
 use crate::http::functions::{self, render_error};
 use crate::http::handlers::document::write::write_edit;
+use crate::http::operation::{Content, Operation, Reply};
 use crate::http::request::Request;
 use crate::http::wire::params;
 use crate::http::wire::response::{self, Body, Response};
@@ -21,6 +22,14 @@ const HTML: &str = "text/html; charset=utf-8";
 
 /// Maximum size of a body. The body and the JSON text that contains it share the 64 MiB of the function's heap.
 const MOST_BODY: usize = 32 << 20;
+
+/// What [`update`] does.
+pub(crate) const UPDATE: Operation = Operation::new(
+    "Calls an update function, which may write a document, and answers. It gets all parameters of the query.",
+    &[Reply::new(200, &[Content::of("*/*")]), Reply::new(201, &[Content::of("*/*")])],
+)
+.bodies(&[Content::of("*/*")])
+.refusals(&[405, 406, 409, 410, 412, 500, 501]);
 
 /// `rest`: the name of the function, and the parts of the document's id, if one is named.
 pub(crate) async fn update(request: &mut Request, db: &str, design_id: &str, rest: &[&str]) -> Result<Response> {

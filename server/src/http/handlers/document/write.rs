@@ -9,11 +9,21 @@ use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::handlers::document::follow;
 use crate::http::handlers::document::local::{self, LocalEdit, local_id};
-use crate::http::request::Request;
+use crate::http::operation::{Content, Kind, Operation, Param, Reply};
+use crate::http::request::{IF_MATCH_HEADER, REV, Request};
 use crate::http::wire::body::{content_type_is, require_json};
 use crate::http::wire::multipart::related_boundary;
+use crate::http::wire::params::BATCH;
 use crate::http::wire::params::{self, Params};
 use crate::http::wire::response::{self, Response, Tag};
+
+/// What [`put`] does.
+pub(crate) const PUT: Operation =
+    Operation::new("Writes a document.", &[Reply::written(201), Reply::written(202), Reply::written(200)])
+        .query(&[REV, BATCH, &[Param::flag("new_edits", "`false`: the revision is given, as by a replication.")]])
+        .headers(&[IF_MATCH_HEADER])
+        .bodies(&[Content::json(Kind::Object), Content::of("multipart/related")])
+        .refusals(&[409, 412, 417]);
 
 pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Response> {
     let mode = match request.params.get("new_edits") {
@@ -85,6 +95,13 @@ pub(crate) fn written(id: &str, rev: &RevId, status: StatusCode, batch: bool) ->
     response
 }
 
+/// What [`post`] does.
+pub(crate) const POST: Operation =
+    Operation::new("Writes a document; its id is in the body, or new.", &[Reply::written(201), Reply::written(202)])
+        .query(&[BATCH])
+        .bodies(&[Content::json(Kind::Object)])
+        .refusals(&[409, 412]);
+
 /// `POST /{db}`: writes a document whose id is in its body, or is generated.
 pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
     require_json(&request.headers)?;
@@ -106,6 +123,12 @@ pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
     response::set_location(&mut response, request.absolute(&[db, &id]));
     Ok(response)
 }
+
+/// What [`delete`] does.
+pub(crate) const DELETE: Operation = Operation::new("Deletes a document.", &[Reply::written(200)])
+    .query(&[REV])
+    .headers(&[IF_MATCH_HEADER])
+    .refusals(&[409]);
 
 pub(crate) async fn delete(request: &Request, db: &str, id: &str) -> Result<Response> {
     let rev = &request.named_rev()?;
@@ -133,6 +156,15 @@ async fn delete_one(database: Documents, id: &str, rev: Option<RevId>) -> Result
     Ok(outcome?)
 }
 
+/// What [`copy`] does.
+pub(crate) const COPY: Operation = Operation::new("Copies a document.", &[Reply::written(201)])
+    .query(&[REV])
+    .headers(&[
+        IF_MATCH_HEADER,
+        Param::text("Destination", "The id of the copy, and `?rev=` with the revision that it replaces.").required(),
+    ])
+    .refusals(&[409, 412]);
+
 pub(crate) async fn copy(request: &Request, db: &str, id: &str) -> Result<Response> {
     let (target, replaced) = &destination(request)?;
     if target.starts_with(LOCAL_PREFIX) {
@@ -154,6 +186,9 @@ pub(crate) async fn copy(request: &Request, db: &str, id: &str) -> Result<Respon
     response::set_location(&mut response, request.absolute(&[db, target]));
     Ok(response)
 }
+
+/// What [`post_form`] does.
+pub(crate) const POST_FORM: Operation = Operation::refusing("Forms of browsers are not supported.", &[415, 501]);
 
 /// `POST` of a form with attachments, as a browser sends it. It is not supported.
 pub(crate) fn post_form(request: &Request) -> Result<Response> {

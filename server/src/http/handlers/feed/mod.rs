@@ -36,14 +36,38 @@ use crate::http::app::stores::Documents;
 use crate::http::error::Result;
 use crate::http::handlers::feed::plan::{Begin, FeedKind, FeedRequest, Filter, Idle};
 use crate::http::handlers::feed::reader::{FeedPage, Reader};
+use crate::http::operation::{Content, IF_NONE_MATCH, Kind, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, BodyWriter, Gone, Response, Stop, Tag};
+
+/// What [`changes`] does.
+pub(crate) const CHANGES: Operation = Operation::new(
+    "The feed of changes. Filter functions get all parameters.",
+    &[Reply::new(200, &[Content::json(Kind::Json), Content::of("text/event-stream")]), Reply::NOT_MODIFIED],
+)
+.query(&[plan::PARAMS, plan::IDLE])
+.headers(&[plan::LAST_EVENT_ID, IF_NONE_MATCH])
+.refusals(&[500, 501]);
 
 /// `GET /{db}/_changes`
 pub(crate) async fn changes(request: &Request, db: &str) -> Result<Response> {
     respond(request, db, plan::plan(request, None).await?, None).await
 }
+
+/// What [`changes_posted`] does.
+pub(crate) const CHANGES_POSTED: Operation = Operation::new(
+    "The feed of changes, with a filter in the body.",
+    &[Reply::new(200, &[Content::json(Kind::Json), Content::of("text/event-stream")]), Reply::NOT_MODIFIED],
+)
+.query(&[plan::PARAMS, plan::IDLE])
+.headers(&[plan::LAST_EVENT_ID, IF_NONE_MATCH])
+.bodies(&[Content::members(&[
+    Param::texts("doc_ids", "With the filter `_doc_ids`: only these documents."),
+    Param::object("selector", "With the filter `_selector`: only documents that match."),
+    Param::texts("fields", "With the filter `_selector`: the members of documents."),
+])])
+.refusals(&[500, 501]);
 
 /// `POST /{db}/_changes`: the filter may be in the body.
 pub(crate) async fn changes_posted(request: &mut Request, db: &str) -> Result<Response> {

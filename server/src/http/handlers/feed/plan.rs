@@ -10,10 +10,42 @@ use crate::http::error::{ApiError, Result};
 use crate::http::functions::FilterFunction;
 use crate::http::functions::filter::Named;
 use crate::http::jobs::run::now_ms;
+use crate::http::operation::Param;
 use crate::http::request::Request;
 use crate::http::wire::body::off_thread_if_large;
 use crate::http::wire::fields;
 use crate::http::wire::params::{self, Params};
+
+/// The parameters that [`plan`] reads.
+pub(crate) const PARAMS: &[Param] = &[
+    Param::choice("feed", FEEDS, "How the changes come, and whether the feed waits for more."),
+    Param::text("since", "The sequence to begin after, `now`, a time, or `-1h`."),
+    Param::text("last-event-id", "The same as `since`."),
+    Param::count("limit", "How many changes at most."),
+    Param::choice("style", &["main_only", "all_docs"], "Whether all leaves are named, or the winner only."),
+    Param::flag("descending", "In descending order."),
+    Param::flag("include_docs", "With the documents."),
+    Param::text("fields", "With `include_docs`: only these members, with commas or as a JSON array."),
+    Param::flag("conflicts", "With `include_docs`: with their conflicts."),
+    Param::flag("attachments", "With `include_docs`: with the contents of attachments."),
+    Param::flag("att_encoding_info", "With `include_docs`: with the encodings of attachments."),
+    Param::text("filter", "`_doc_ids`, `_selector`, `_design`, `_view`, or a function: `design/name`."),
+    Param::texts("doc_ids", "With the filter `_doc_ids`: only these documents."),
+    Param::text("view", "With the filter `_view`: `design/name`."),
+    Param::count("seq_interval", "Checked, without effect."),
+];
+
+/// The parameters that [`idle`] reads.
+pub(crate) const IDLE: &[Param] = &[
+    Param::count("timeout", "After how many milliseconds without changes a waiting feed ends; 60000 at most."),
+    Param::text("heartbeat", "Instead of ending, a sign of life after this many milliseconds, or `true`."),
+];
+
+/// The kinds that [`feed_kind`] reads.
+pub(crate) const FEEDS: &[&str] = &["normal", "longpoll", "continuous", "live", "eventsource"];
+
+/// The header with which a browser reconnects.
+pub(crate) const LAST_EVENT_ID: Param = Param::text("Last-Event-ID", "With `feed=eventsource`: as `since`.");
 
 /// Maximum pause of a feed, and the default.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(60);

@@ -6,11 +6,16 @@ use crate::http::app::stores::Documents;
 use crate::http::error::Result;
 use crate::http::handlers::root::NODE;
 use crate::http::jobs::replicator::record;
+use crate::http::operation::{Operation, Reply};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
 /// The only range of shards.
 const RANGE: &str = "00000000-ffffffff";
+
+/// What [`list`] does.
+pub(crate) const LIST: Operation =
+    Operation::new("The number of changes by the time when they were made.", &[Reply::object(200)]);
 
 /// `GET /{db}/_time_seq`
 pub(crate) async fn list(request: &Request, db: &str) -> Result<Response> {
@@ -25,6 +30,9 @@ pub(crate) async fn list(request: &Request, db: &str) -> Result<Response> {
         json.end_array().end_object().end_object();
     }))
 }
+
+/// What [`reset`] does.
+pub(crate) const RESET: Operation = Operation::new("Forgets the times of changes.", &[Reply::done(200)]);
 
 /// `DELETE /{db}/_time_seq`
 pub(crate) async fn reset(request: &Request, db: &str) -> Result<Response> {

@@ -15,6 +15,7 @@ use crate::http::error::{ApiError, Result};
 use crate::http::handlers::find::explain::write_index_members;
 use crate::http::handlers::find::names::auto_name;
 use crate::http::jobs::index_build;
+use crate::http::operation::{Content, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
@@ -23,6 +24,17 @@ const WAIT: Duration = Duration::from_secs(2);
 
 /// Number of attempts to edit a design document while others edit it.
 const TRIES: usize = 5;
+
+/// What [`create`] does.
+pub(crate) const CREATE: Operation = Operation::new("Creates an index.", &[Reply::object(200)])
+    .bodies(&[Content::members(&[
+        Param::object("index", "`fields`, and `partial_filter_selector`.").required(),
+        Param::text("ddoc", "The design document; made from the index by default."),
+        Param::text("name", "The name; made from the index by default."),
+        Param::choice("type", &["json"], "The kind of index."),
+        Param::flag("partitioned", "Whether it is one of partitions."),
+    ])])
+    .refusals(&[409, 500]);
 
 /// `POST /{db}/_index`
 pub(crate) async fn create(request: &mut Request, db: &str) -> Result<Response> {
@@ -54,6 +66,12 @@ pub(crate) async fn create(request: &mut Request, db: &str) -> Result<Response> 
         json.name("name").str(name);
     }))
 }
+
+/// What [`list`] does.
+pub(crate) const LIST: Operation = Operation::new("The indexes.", &[Reply::object(200)]).query(&[&[
+    Param::count("limit", "How many indexes at most."),
+    Param::count("skip", "How many indexes to leave out at the beginning."),
+]]);
 
 /// `GET /{db}/_index`
 pub(crate) async fn list(request: &mut Request, db: &str) -> Result<Response> {
@@ -89,6 +107,9 @@ pub(crate) async fn list(request: &mut Request, db: &str) -> Result<Response> {
     }))
 }
 
+/// What [`delete`] does.
+pub(crate) const DELETE: Operation = Operation::new("Deletes an index.", &[Reply::done(200)]).refusals(&[409, 500]);
+
 /// `DELETE /{db}/_index/{ddoc}/json/{name}`. The document's name may start with `_design/`.
 pub(crate) async fn delete(request: &mut Request, db: &str, design: &str, name: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
@@ -102,6 +123,12 @@ pub(crate) async fn delete(request: &mut Request, db: &str, design: &str, name: 
         json.name("ok").bool(true);
     }))
 }
+
+/// What [`bulk_delete`] does.
+pub(crate) const BULK_DELETE: Operation =
+    Operation::new("Deletes all indexes of some design documents.", &[Reply::object(200)]).bodies(&[Content::members(
+        &[Param::texts("docids", "The design documents.").required(), Param::json("w", "Checked, without effect.")],
+    )]);
 
 /// `POST /{db}/_index/_bulk_delete`: all indexes of some design documents.
 pub(crate) async fn bulk_delete(request: &mut Request, db: &str) -> Result<Response> {

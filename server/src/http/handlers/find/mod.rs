@@ -29,8 +29,35 @@ use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::handlers::find::plan::PlannedQuery;
 use crate::http::handlers::find::search::Search;
+use crate::http::operation::{Content, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response, Stop};
+
+/// The members that [`Query::parse`] reads.
+const MEMBERS: &[Param] = &[
+    Param::object("selector", "The condition.").required(),
+    Param::count("limit", "How many documents at most; 25 by default."),
+    Param::count("skip", "How many documents to leave out at the beginning."),
+    Param::array("sort", "The order: names of members, or `{name: \"asc\" | \"desc\"}`."),
+    Param::texts("fields", "The members of documents."),
+    Param::json("use_index", "A design document, or a list with it and the name of an index."),
+    Param::flag("allow_fallback", "Whether another index may answer."),
+    Param::flag("conflicts", "With the conflicts of documents."),
+    Param::text("bookmark", "Goes on after an earlier answer."),
+    Param::flag("execution_stats", "With the number of documents that were read."),
+    Param::json("r", "Without effect: there is one copy of the data."),
+    Param::flag("update", "Without effect: an index is never stale."),
+    Param::flag("stable", "The same."),
+    Param::choice("stale", &["ok"], "The same."),
+    Param::text("partition", "Only documents of this partition."),
+];
+
+const PARTITION: &[Param] = &[Param::text("partition", "Only documents of this partition.")];
+
+/// What [`find`] does.
+pub(crate) const FIND: Operation = Operation::new("Finds documents by what they hold.", &[Reply::object(200)])
+    .query(&[PARTITION])
+    .bodies(&[Content::members(MEMBERS)]);
 
 /// `POST /{db}/_find`
 pub(crate) async fn find(request: &mut Request, db: &str) -> Result<Response> {
@@ -86,6 +113,11 @@ async fn begin(
     }
     Ok((Some(search), body))
 }
+
+/// What [`explain()`] does.
+pub(crate) const EXPLAIN: Operation = Operation::new("How a search would be done.", &[Reply::object(200)])
+    .query(&[PARTITION])
+    .bodies(&[Content::members(MEMBERS)]);
 
 /// `POST /{db}/_explain`
 pub(crate) async fn explain(request: &mut Request, db: &str) -> Result<Response> {

@@ -19,11 +19,13 @@ use crate::http::error::{ApiError, Result};
 use crate::http::handlers::database::partition;
 use crate::http::handlers::document::contents;
 pub(crate) use crate::http::handlers::listing::query::Namespace;
-use crate::http::handlers::listing::query::{Query, before, fetch, range, whole};
+use crate::http::handlers::listing::query::{FIELDS, Query, before, fetch, range, whole};
+use crate::http::operation::{Content, Operation, Reply};
 use crate::http::request::Request;
-use crate::http::wire::paging::{Asked, Paging};
+use crate::http::wire::paging::{Asked, PAGES, PAGES_REFUSED, Paging};
 use crate::http::wire::params;
 use crate::http::wire::response::{BodyWriter, Gone, MOST_PAGE, PageRows, Response};
+use crate::http::wire::row_query;
 use crate::http::wire::rows::{self, PagedRows, RowList};
 
 /// Number of keys in a page of a listing without documents.
@@ -407,6 +409,10 @@ fn pages_of(request: &Request, db: &str, namespace: Namespace) -> Option<String>
     }
 }
 
+/// What [`list`] does.
+pub(crate) const LIST: Operation =
+    Operation::new("Lists documents by their ids.", &[Reply::object(200)]).query(&[row_query::PARAMS, FIELDS, PAGES]);
+
 /// `GET` of a listing.
 pub(crate) async fn list(request: &Request, db: &str, namespace: Namespace) -> Result<Response> {
     let asked = Asked::read(pages_of(request, db, namespace).as_deref(), request.params.iter(), MOST_ROWS)?;
@@ -417,6 +423,12 @@ pub(crate) async fn list(request: &Request, db: &str, namespace: Namespace) -> R
     }
     respond(request, db, namespace, query_of(&asked)?, asked.paging).await
 }
+
+/// What [`list_posted`] does.
+pub(crate) const LIST_POSTED: Operation =
+    Operation::new("Lists documents by their ids. The parameters may be in the body.", &[Reply::object(200)])
+        .query(&[row_query::PARAMS, FIELDS, PAGES_REFUSED])
+        .bodies(&[Content::members(row_query::PARAMS)]);
 
 /// `POST` of a listing: the query may also be in the body.
 pub(crate) async fn list_posted(request: &mut Request, db: &str, namespace: Namespace) -> Result<Response> {
@@ -452,6 +464,11 @@ async fn respond(
     };
     Ok(rows::respond(request.with_database(db, begin).await?))
 }
+
+/// What [`queries`] does.
+pub(crate) const QUERIES: Operation = Operation::new("Several listings in one answer.", &[Reply::object(200)])
+    .query(&[row_query::PARAMS, FIELDS, PAGES])
+    .bodies(&[rows::QUERIES]);
 
 /// Several listings in one answer. As in CouchDB, the body needs no `Content-Type` here.
 pub(crate) async fn queries(request: &mut Request, db: &str, namespace: Namespace) -> Result<Response> {

@@ -4,6 +4,7 @@ use mango::Projection;
 use model::{AllDocsRequest, JsonArray, JsonRef, JsonText};
 
 use crate::http::error::{ApiError, Result};
+use crate::http::operation::Param;
 use crate::http::wire::row_query::{RowQuery, plain};
 use crate::http::wire::{fields, paging, response};
 
@@ -20,6 +21,10 @@ impl Key {
         key.root().as_str().map_or(Key::BelowAll, |id| Key::Id(id.into_owned()))
     }
 }
+
+/// The parameter that listings have besides those of all queries for rows.
+pub(crate) const FIELDS: &[Param] =
+    &[Param::text("fields", "With `include_docs`: only these members, with commas or as a JSON array.")];
 
 /// The query of a listing.
 #[derive(Clone, Debug, Default)]

@@ -19,6 +19,7 @@ use crate::http::config::quotas;
 use crate::http::config::settings::ADMINS;
 use crate::http::error::{ApiError, Result};
 use crate::http::handlers::root::require_node;
+use crate::http::operation::{Content, Kind, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
@@ -33,6 +34,9 @@ fn is_kept(request: &Request) -> bool {
 fn unknown() -> ApiError {
     ApiError::not_found("unknown_config_value")
 }
+
+/// What [`all`] does.
+pub(crate) const ALL: Operation = Operation::new("All settings.", &[Reply::object(200)]);
 
 /// `GET /_node/{node}/_config`
 pub(crate) async fn all(request: &Request, node: &str) -> Result<Response> {
@@ -56,6 +60,9 @@ fn write_values(json: &mut JsonWriter<'_>, values: BTreeMap<&str, &str>) {
     }
 }
 
+/// What [`section`] does.
+pub(crate) const SECTION: Operation = Operation::new("The settings of a section.", &[Reply::object(200)]);
+
 /// `GET /_node/{node}/_config/{section}`. An unknown section is empty.
 pub(crate) async fn section(request: &Request, node: &str, section: &str) -> Result<Response> {
     require_node(node)?;
@@ -67,6 +74,9 @@ pub(crate) async fn section(request: &Request, node: &str, section: &str) -> Res
     }
     Ok(response::object(|json| write_values(json, values)))
 }
+
+/// What [`value`] does.
+pub(crate) const VALUE: Operation = Operation::new("A setting.", &[Reply::new(200, &[Content::json(Kind::Text)])]);
 
 /// `GET /_node/{node}/_config/{section}/{key}`
 pub(crate) async fn value(request: &Request, names: &[&str]) -> Result<Response> {
@@ -80,6 +90,16 @@ pub(crate) async fn value(request: &Request, names: &[&str]) -> Result<Response>
     let own = if section == ADMINS { request.app.auth.own_listed(request.address).await? } else { None };
     Ok(text(own.filter(|(name, _)| *name == key).ok_or_else(unknown)?.1))
 }
+
+/// The header that [`is_kept`] reads.
+const PERSIST_HEADER: Param = Param::text("X-Couch-Persist", "`false`: until the server is restarted.");
+
+/// What [`put`] does.
+pub(crate) const PUT: Operation =
+    Operation::new("Sets a setting. The answer is its old value.", &[Reply::new(200, &[Content::json(Kind::Text)])])
+        .headers(&[PERSIST_HEADER])
+        .bodies(&[Content::json(Kind::Text)])
+        .refusals(&[409]);
 
 /// `PUT /_node/{node}/_config/{section}/{key}`. Answers with the old value.
 pub(crate) async fn put(request: &mut Request, names: &[&str]) -> Result<Response> {
@@ -105,6 +125,12 @@ fn require_open(section: &str) -> Result<()> {
     }
 }
 
+/// What [`delete`] does.
+pub(crate) const DELETE: Operation =
+    Operation::new("Removes a setting. The answer is its old value.", &[Reply::new(200, &[Content::json(Kind::Text)])])
+        .headers(&[PERSIST_HEADER])
+        .refusals(&[409]);
+
 /// `DELETE /_node/{node}/_config/{section}/{key}`. Answers with the old value.
 pub(crate) async fn delete(request: &Request, names: &[&str]) -> Result<Response> {
     let &[node, section, key] = names else { return Err(unknown()) };
@@ -120,6 +146,11 @@ pub(crate) async fn delete(request: &Request, names: &[&str]) -> Result<Response
     let old = change(request, section, key, None, is_kept(request)).await?;
     Ok(text(&old.ok_or_else(unknown)?))
 }
+
+/// What [`reload`] does.
+pub(crate) const RELOAD: Operation =
+    Operation::new("Reads the settings again, and drops those that were set until now.", &[Reply::done(200)])
+        .refusals(&[409]);
 
 /// `POST /_node/{node}/_config/_reload`
 pub(crate) async fn reload(request: &Request, node: &str) -> Result<Response> {

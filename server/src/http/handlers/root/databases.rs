@@ -7,10 +7,11 @@ use model::{JsonText, JsonWriter, NameRange};
 
 use crate::http::error::{ApiError, Result};
 use crate::http::handlers::database::described;
+use crate::http::operation::{Content, IF_NONE_MATCH, Kind, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::at_most;
 use crate::http::wire::database_info::write_info;
-use crate::http::wire::paging::{self, Asked};
+use crate::http::wire::paging::{self, Asked, PAGES};
 use crate::http::wire::params;
 use crate::http::wire::response::{self, Response};
 
@@ -33,6 +34,27 @@ async fn names(request: &Request, range: &NameRange, keys: Option<&str>) -> Resu
     Ok(names.into_iter().skip(range.skip).take(range.limit.unwrap_or(usize::MAX)).collect())
 }
 
+/// The parameters that [`name_range`] reads.
+const RANGE: &[Param] = &[
+    Param::json("startkey", "The first name, a JSON string."),
+    Param::json("start_key", "The same."),
+    Param::json("endkey", "The last name, a JSON string."),
+    Param::json("end_key", "The same."),
+    Param::json("key", "Only this name, a JSON string."),
+    Param::flag("inclusive_end", "Whether the last name is listed too; `true` by default."),
+    Param::flag("descending", "In descending order."),
+    Param::count("limit", "How many names at most."),
+    Param::count("skip", "How many names to leave out at the beginning."),
+];
+
+const KEYS: Param = Param::texts("keys", "Only these names, in this order.");
+
+/// What [`all_dbs`] does.
+pub(crate) const ALL_DBS: Operation =
+    Operation::new("The names of the databases.", &[Reply::array(200), Reply::NOT_MODIFIED])
+        .query(&[RANGE, &[KEYS]])
+        .headers(&[IF_NONE_MATCH]);
+
 pub(crate) async fn all_dbs(request: &Request) -> Result<Response> {
     let names = names(request, &name_range(request.params.iter())?, request.params.get("keys")).await?;
     let mut body = Vec::new();
@@ -44,6 +66,14 @@ pub(crate) async fn all_dbs(request: &Request) -> Result<Response> {
     json.end_array();
     Ok(response::tagged(&request.headers, body))
 }
+
+/// What [`dbs_info`] does.
+pub(crate) const DBS_INFO: Operation = Operation::new(
+    "The databases with their information. With `page_size`, an object with `items` and bookmarks.",
+    &[Reply::new(200, &[Content::json(Kind::Json)]), Reply::NOT_MODIFIED],
+)
+.query(&[RANGE, &[KEYS], PAGES])
+.headers(&[IF_NONE_MATCH]);
 
 /// `GET /_dbs_info`: all databases. A page is an object, since a list has no place for bookmarks.
 pub(crate) async fn dbs_info(request: &Request) -> Result<Response> {
@@ -78,6 +108,11 @@ pub(crate) async fn dbs_info(request: &Request) -> Result<Response> {
     body.push(b'}');
     Ok(response::json(StatusCode::OK, body))
 }
+
+/// What [`named_dbs_info`] does.
+pub(crate) const NAMED_DBS_INFO: Operation =
+    Operation::new("The information about named databases.", &[Reply::array(200)])
+        .bodies(&[Content::members(&[Param::texts("keys", "The names.").required()])]);
 
 /// `POST /_dbs_info`: the databases that the body names.
 pub(crate) async fn named_dbs_info(request: &mut Request) -> Result<Response> {
@@ -141,4 +176,15 @@ fn name_range<'p>(params: impl Iterator<Item = (&'p str, &'p str)>) -> Result<Na
 fn key(value: &str) -> Result<String> {
     let json = params::parse_json(value)?;
     json.root().as_str().map(|key| key.into_owned()).ok_or_else(|| ApiError::bad_request("keys must be strings"))
+}
+
+#[cfg(test)]
+#[test]
+fn each_parameter_that_is_described_is_read() {
+    for param in RANGE {
+        let range = name_range([(param.name, "true")].into_iter());
+        let is_read = range.is_err() || format!("{:?}", range.unwrap()) != format!("{:?}", NameRange::default());
+        // Its default is `true`.
+        assert!(is_read || name_range([(param.name, "x")].into_iter()).is_err(), "{}", param.name);
+    }
 }

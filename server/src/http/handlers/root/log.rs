@@ -2,9 +2,14 @@
 
 use crate::http::error::{ApiError, Result};
 use crate::http::log_tail;
+use crate::http::operation::{Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::params::parse_count;
 use crate::http::wire::response::{self, Response};
+
+/// What [`tail`] does.
+pub(crate) const TAIL: Operation = Operation::new("The last lines of the server's log.", &[Reply::object(200)])
+    .query(&[&[Param::count("after", "Only lines after the one with this number.")]]);
 
 /// Answers with `{"last", "lines": [{"number", "time", "level", "target", "text"}]}`: the lines after the number
 /// `after`, as many as are kept.

@@ -3,9 +3,12 @@
 pub(crate) mod backup;
 pub(crate) mod configuration;
 pub(crate) mod databases;
+pub(crate) mod figures;
 pub(crate) mod log;
 pub(crate) mod node;
+pub(crate) mod promote;
 pub(crate) mod replicate;
+pub(crate) mod repository;
 pub(crate) mod scheduler;
 pub(crate) mod session;
 pub(crate) mod setup;
@@ -24,6 +27,7 @@ use model::{JsonText, JsonWriter};
 
 use crate::http::error::{ApiError, Result};
 use crate::http::jobs::view_update;
+use crate::http::operation::{IF_NONE_MATCH, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
@@ -44,6 +48,9 @@ pub(super) fn require_node(node: &str) -> Result<()> {
     }
 }
 
+/// What [`welcome`] does.
+pub(crate) const WELCOME: Operation = Operation::new("The server's name, version and UUID.", &[Reply::object(200)]);
+
 pub(crate) fn welcome(request: &Request) -> Result<Response> {
     Ok(response::object(|json| {
         json.name("couchdb").str("Welcome");
@@ -56,6 +63,10 @@ pub(crate) fn welcome(request: &Request) -> Result<Response> {
         json.end_object();
     }))
 }
+
+/// What [`up`] does.
+pub(crate) const UP: Operation =
+    Operation::new("Whether the server can read its store; 503 if it cannot.", &[Reply::object(200)]);
 
 /// Whether the server can read its store. A store that closed itself after a failure stays closed until the process is
 /// restarted, so the process's supervisor must be able to see it here.
@@ -76,6 +87,10 @@ pub(crate) async fn up(request: &Request) -> Result<Response> {
     tracing::error!(reason, "the store cannot be read");
     Err(ApiError::unavailable("the store cannot be read; the server's log has the details"))
 }
+
+/// What [`active_tasks`] does.
+pub(crate) const ACTIVE_TASKS: Operation =
+    Operation::new("The running jobs: replications, builds of indexes and views, relocations.", &[Reply::array(200)]);
 
 pub(crate) async fn active_tasks(request: &Request) -> Result<Response> {
     let mut body = Vec::new();
@@ -133,6 +148,11 @@ fn write_task(job: &Job, json: &mut JsonWriter<'_>) {
 fn type_of(kind: &str) -> &str {
     if kind == view_update::KIND { model::BUILD_JOBS } else { kind }
 }
+
+/// What [`uuids`] does.
+pub(crate) const UUIDS: Operation = Operation::new("New ids.", &[Reply::object(200), Reply::NOT_MODIFIED])
+    .query(&[&[Param::count("count", "How many; 1 by default.")]])
+    .headers(&[IF_NONE_MATCH]);
 
 pub(crate) fn uuids(request: &Request) -> Result<Response> {
     let count = match request.params.get("count") {

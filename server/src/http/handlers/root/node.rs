@@ -14,12 +14,19 @@ use crate::http::error::{ApiError, Result};
 use crate::http::figures;
 use crate::http::handlers::root::require_node;
 use crate::http::handlers::views::COLLATION;
+use crate::http::operation::{Content, Kind, Operation, Reply};
 use crate::http::request::Request;
 use crate::http::wire::exposition;
 use crate::http::wire::response::{self, Response};
 
 /// The JavaScript engine: quickjs-ng, in the version that `rquickjs-sys` has. The test fails when that crate changes.
 const JAVASCRIPT: (&str, &str) = ("quickjs", "0.16.2");
+
+/// What [`statistics`] does.
+pub(crate) const STATISTICS: Operation = Operation::new(
+    "The figures, with CouchDB's names; the path names a part of them.",
+    &[Reply::new(200, &[Content::json(Kind::Json)])],
+);
 
 /// `GET /_node/{node}/_stats`, and one part of it. An unknown part is `null`.
 pub(crate) async fn statistics(request: &Request, node: &str, path: &[&str]) -> Result<Response> {
@@ -95,6 +102,10 @@ fn write_distribution(values: &Distribution, times: f64, json: &mut JsonWriter<'
     json.end_array().name("n").u64(values.count()).end_object();
 }
 
+/// What [`prometheus`] does.
+pub(crate) const PROMETHEUS: Operation =
+    Operation::new("The figures for Prometheus.", &[Reply::new(200, &[Content::of("text/plain")])]);
+
 /// `GET /_node/{node}/_prometheus`
 pub(crate) async fn prometheus(request: &Request, node: &str) -> Result<Response> {
     require_node(node)?;
@@ -108,6 +119,9 @@ fn exposed(figures: &[Figure]) -> Response {
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(exposition::CONTENT_TYPE));
     answer
 }
+
+/// What [`system`] does.
+pub(crate) const SYSTEM: Operation = Operation::new("The memory of the process, and its time.", &[Reply::object(200)]);
 
 /// `GET /_node/{node}/_system`
 pub(crate) fn system(request: &Request, node: &str) -> Result<Response> {
@@ -131,6 +145,10 @@ pub(crate) fn system(request: &Request, node: &str) -> Result<Response> {
         json.name("distribution_events").begin_object().end_object();
     }))
 }
+
+/// What [`versions`] does.
+pub(crate) const VERSIONS: Operation =
+    Operation::new("The versions of what the server is made of.", &[Reply::object(200)]);
 
 /// `GET /_node/{node}/_versions`
 pub(crate) fn versions(node: &str) -> Result<Response> {

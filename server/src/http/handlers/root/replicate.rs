@@ -26,8 +26,33 @@ use crate::http::jobs::replicator::record::{
 use crate::http::jobs::replicator::requested::RequestedReplication;
 use crate::http::jobs::replicator::run;
 use crate::http::jobs::run::{now_ms, woken};
+use crate::http::operation::{Content, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
+
+/// The members of a request; [`RequestedReplication`] reads them, with all others of a document in `_replicator`.
+const MEMBERS: &[Param] = &[
+    Param::json("source", "A database: its name, its URL, or an object with `url`, `headers` and `auth`.").required(),
+    Param::json("target", "The same.").required(),
+    Param::flag("create_target", "Whether the target is created if it does not exist."),
+    Param::object("create_target_params", "Parameters of the new database."),
+    Param::flag("continuous", "Whether the replication goes on with later changes."),
+    Param::flag("cancel", "Ends the replication with these members."),
+    Param::texts("doc_ids", "Only these documents."),
+    Param::object("selector", "Only documents that match this selector."),
+    Param::text("filter", "Only documents for which this filter returns true: `design/name`."),
+    Param::object("query_params", "The parameters of the filter."),
+    Param::json("since_seq", "The sequence to begin at."),
+    Param::flag("winning_revs_only", "Only winning revisions."),
+];
+
+/// What [`replicate()`] does.
+pub(crate) const REPLICATE: Operation = Operation::new(
+    "Replicates one database to another. 202: a continuous replication, or one that goes on.",
+    &[Reply::object(200), Reply::object(202)],
+)
+.bodies(&[Content::members(MEMBERS)])
+.refusals(&[409, 500, 501]);
 
 pub(crate) async fn replicate(request: &mut Request) -> Result<Response> {
     request.body.narrow(HIGHEST_MAX_DOCUMENT_SIZE);

@@ -18,6 +18,7 @@ use crate::http::jobs::replicator::record::{
     Event, JobProgress, KIND, ReplicationJob, job_of_document, of_lost, plus_for_space, time,
 };
 use crate::http::jobs::replicator::requested::side_name;
+use crate::http::operation::{Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response, json_object};
 
@@ -154,6 +155,12 @@ async fn scheduled(app: &App) -> Result<Vec<Known>> {
     Ok(known)
 }
 
+/// What [`jobs()`] does.
+pub(crate) const JOBS: Operation = Operation::new("The scheduled replications.", &[Reply::object(200)]).query(&[&[
+    Param::count("limit", "How many rows at most."),
+    Param::count("skip", "How many rows to leave out at the beginning."),
+]]);
+
 /// `GET /_scheduler/jobs`
 pub(crate) async fn jobs(request: &Request) -> Result<Response> {
     let (limit, skip) = (number(request, "limit", USUAL_LIMIT)?, number(request, "skip", 0)?);
@@ -166,6 +173,9 @@ pub(crate) async fn jobs(request: &Request) -> Result<Response> {
     }))
 }
 
+/// What [`job`] does.
+pub(crate) const JOB: Operation = Operation::new("A scheduled replication.", &[Reply::object(200)]);
+
 /// `GET /_scheduler/jobs/{id}`
 pub(crate) async fn job(request: &Request, id: &str) -> Result<Response> {
     let id = plus_for_space(id);
@@ -175,6 +185,17 @@ pub(crate) async fn job(request: &Request, id: &str) -> Result<Response> {
     known.write(&mut JsonWriter::new(&mut body));
     Ok(response::json(StatusCode::OK, body))
 }
+
+/// What [`docs`] does.
+pub(crate) const DOCS: Operation = Operation::new(
+    "Documents that are replications, with their states: all of `_replicator`, all of a database, or one.",
+    &[Reply::object(200)],
+)
+.query(&[&[
+    Param::count("limit", "How many rows at most."),
+    Param::count("skip", "How many rows to leave out at the beginning."),
+    Param::text("states", "Only these states, separated by commas."),
+]]);
 
 /// `GET /_scheduler/docs`, `…/{db}` and `…/{db}/{docid}`, where the slashes of the database's name need not be escaped.
 pub(crate) async fn docs(request: &Request, path: &[&str]) -> Result<Response> {

@@ -6,6 +6,7 @@ use hyper::header::{LOCATION, SET_COOKIE};
 use crate::http::authn::principal::Proof;
 use crate::http::authn::{session, users};
 use crate::http::error::{ApiError, Result};
+use crate::http::operation::{Content, Kind, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::content_type_is;
 use crate::http::wire::params::Params;
@@ -14,6 +15,13 @@ use crate::http::wire::response::{self, Response};
 /// Maximum size of the body of a login, which anyone may send.
 const MOST_BYTES: usize = 64 * 1024;
 
+/// What [`logout`] does.
+pub(crate) const LOGOUT: Operation = Operation::new(
+    "Ends the session.",
+    &[Reply::done(200), Reply::new(302, &[Content::members(&[Param::flag("ok", "`true`").required()])])],
+)
+.query(&[&[Param::text("next", "A path of this server to redirect to afterwards.")]]);
+
 /// `DELETE /_session`
 pub(crate) fn logout(request: &Request) -> Result<Response> {
     let mut response = response::ok(StatusCode::OK);
@@ -21,6 +29,11 @@ pub(crate) fn logout(request: &Request) -> Result<Response> {
     redirect(request, "next", &mut response)?;
     Ok(response)
 }
+
+/// What [`current`] does.
+pub(crate) const CURRENT: Operation =
+    Operation::new("Who sends the request, and how that was proved.", &[Reply::object(200)])
+        .query(&[&[Param::flag("basic", "401 for a client without a user, so that a browser asks for a password.")]]);
 
 /// `GET /_session`
 pub(crate) async fn current(request: &Request) -> Result<Response> {
@@ -65,6 +78,24 @@ fn end_session(request: &Request, response: &mut Response) {
         response.headers_mut().insert(SET_COOKIE, cookie);
     }
 }
+
+/// What [`login`] does.
+pub(crate) const LOGIN: Operation = Operation::new(
+    "Begins a session: the answer sets the cookie `AuthSession`.",
+    &[Reply::object(200), Reply::new(302, &[Content::json(Kind::Object)])],
+)
+.query(&[&[
+    Param::text("next", "A path of this server to redirect to after a login."),
+    Param::text("fail", "A path of this server to redirect to after a refused login."),
+]])
+.bodies(&[
+    Content::members(&[
+        Param::text("name", "The name of the user."),
+        Param::text("username", "The same."),
+        Param::text("password", "Empty by default."),
+    ]),
+    Content::of("application/x-www-form-urlencoded"),
+]);
 
 /// `POST /_session`
 pub(crate) async fn login(request: &mut Request) -> Result<Response> {

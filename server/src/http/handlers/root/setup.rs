@@ -10,8 +10,12 @@ use crate::http::error::{ApiError, Result};
 use crate::http::handlers::database::create_with;
 use crate::http::handlers::root::configuration::{checked, member, set};
 use crate::http::handlers::root::{NODE, require_node};
+use crate::http::operation::{Content, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
+
+/// What [`node`] does.
+pub(crate) const NODE_NAME: Operation = Operation::new("The name of the node.", &[Reply::object(200)]);
 
 /// `GET /_node/{node}`
 pub(crate) fn node(node: &str) -> Result<Response> {
@@ -20,6 +24,9 @@ pub(crate) fn node(node: &str) -> Result<Response> {
         json.name("name").str(NODE);
     }))
 }
+
+/// What [`membership`] does.
+pub(crate) const MEMBERSHIP: Operation = Operation::new("The only node.", &[Reply::object(200)]);
 
 /// `GET /_membership`
 pub(crate) fn membership() -> Result<Response> {
@@ -35,6 +42,9 @@ const MOST_BYTES: usize = 64 * 1024;
 
 /// The databases that a set-up creates unless it names others.
 const SYSTEM: [&str; 2] = [users::DATABASE, "_replicator"];
+
+/// What [`state`] does.
+pub(crate) const STATE: Operation = Operation::new("Whether the server is set up.", &[Reply::object(200)]);
 
 /// `GET /_cluster_setup`
 pub(crate) async fn state(request: &Request) -> Result<Response> {
@@ -55,6 +65,17 @@ async fn exists(request: &Request, name: &str) -> Result<bool> {
         Err(error) => Err(error),
     }
 }
+
+/// What [`set_up`] does.
+pub(crate) const SET_UP: Operation =
+    Operation::new("Stores the first administrator, and creates the system's databases.", &[Reply::done(201)])
+        .bodies(&[Content::members(&[
+            Param::choice("action", &["enable_single_node"], "What to do.").required(),
+            Param::text("username", "The name of the first administrator."),
+            Param::text("password", "The password."),
+            Param::texts("ensure_dbs_exist", "The databases to create."),
+        ])])
+        .refusals(&[404, 409, 501]);
 
 /// `POST /_cluster_setup`: stores an administrator, unless one exists, and creates the system's databases.
 pub(crate) async fn set_up(request: &mut Request) -> Result<Response> {

@@ -14,19 +14,26 @@ use kv_api::error::{
 };
 
 use crate::http::error::{ApiError, Result};
-use crate::http::handlers::root::backup::require_administrator;
+use crate::http::handlers::root::backup::{absolute, require_administrator};
+use crate::http::operation::{Content, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, Response};
+
+/// What [`make`] does.
+pub(crate) const MAKE: Operation =
+    Operation::new("Makes a snapshot of the store in a new folder of the server.", &[Reply::done(201)])
+        .bodies(&[Content::members(&[Param::text("to", "The absolute path of the folder.").required()])])
+        .refusals(&[412, 500, 501]);
 
 /// `POST /_couch_layer/snapshot`
 pub(crate) async fn make(request: &mut Request) -> Result<Response> {
     require_administrator(request)?;
     require_json(&request.headers)?;
     let json = request.json_object().await?;
-    let to = json.get("to").and_then(|to| to.as_str().map(|to| PathBuf::from(to.into_owned())));
-    let to = to.filter(|to| to.is_absolute());
-    let to = to.ok_or_else(|| ApiError::bad_request("`to` must be the absolute path of a new folder"))?;
+    let to = absolute(&json, "to")
+        .map(PathBuf::from)
+        .ok_or_else(|| ApiError::bad_request("`to` must be the absolute path of a new folder"))?;
     let (engine, folder) = (request.app.layer.engine().clone(), to.clone());
     let made = tokio::task::spawn_blocking(move || engine.snapshot(&folder)).await.map_err(|error| {
         tracing::error!(%error, "a snapshot ended unexpectedly");

@@ -20,6 +20,7 @@ use crate::http::authz::admission::authorize_writer;
 use crate::http::error::{ApiError, Result};
 use crate::http::handlers::document::bulk_docs::{TOO_MANY, count_attachments};
 use crate::http::jobs::replicator;
+use crate::http::operation::{Content, Kind, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::at_most;
 use crate::http::wire::response::{self, Response};
@@ -40,6 +41,14 @@ struct Home {
     layer: Layer<kv_api::AnyDatabase>,
     database: Documents,
 }
+
+/// What [`transact`] does.
+pub(crate) const TRANSACT: Operation = Operation::new(
+    "Edits documents of several databases, all or nothing.",
+    &[Reply::new(201, &[Content::json(Kind::Objects)])],
+)
+.bodies(&[Content::members(&[Param::objects("edits", "Each with `db` and `doc`.").required()])])
+.refusals(&[404, 409, 412, 417]);
 
 pub(crate) async fn transact(request: &mut Request) -> Result<Response> {
     if request.principal.name.is_none() && !request.principal.is_server_admin() {

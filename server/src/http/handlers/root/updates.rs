@@ -19,6 +19,8 @@ use tokio::time::Instant;
 use crate::http::app::App;
 use crate::http::error::{ApiError, Result};
 use crate::http::handlers::feed::plan::{self, FeedKind, Idle};
+use crate::http::handlers::feed::plan::{FEEDS, IDLE, LAST_EVENT_ID};
+use crate::http::operation::{Content, Kind, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, BodyWriter, Response, Stop};
 
@@ -77,8 +79,30 @@ impl UpdatesRequest {
     }
 }
 
+/// What [`db_updates`] does.
+pub(crate) const DB_UPDATES: Operation = Operation::new(
+    "The feed of databases that were created, updated or dropped.",
+    &[Reply::new(200, &[Content::json(Kind::Json), Content::of("text/event-stream")])],
+)
+.query(&[
+    IDLE,
+    &[
+        Param::choice("feed", FEEDS, "How the events come."),
+        Param::text("since", "The sequence to begin after, or `now`."),
+        Param::count("limit", "How many events at most."),
+        Param::flag("descending", "In descending order."),
+    ],
+])
+.headers(&[LAST_EVENT_ID]);
+
 /// `GET /_db_updates`
 pub(crate) async fn db_updates(request: &Request) -> Result<Response> {
+    // Its pages end at the version of a read, and a batch that a standby applies later may have a lower one.
+    if request.app.options.standby.is_some() {
+        return Err(ApiError::unavailable(
+            "A standby does not tell the events of databases: ask the server that it follows.",
+        ));
+    }
     let plan = UpdatesRequest::read(request)?;
     let app = &request.app;
     let layer = app.layer.clone();

@@ -26,11 +26,12 @@ use crate::http::functions::view_group::ViewDesign;
 use crate::http::handlers::database::partition;
 use crate::http::handlers::views::answer::Answer;
 use crate::http::jobs::view_update;
+use crate::http::operation::{Content, Operation, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
-use crate::http::wire::paging::{Asked, Paging};
+use crate::http::wire::paging::{Asked, PAGES, PAGES_REFUSED, Paging};
 use crate::http::wire::response::{self, Response};
-use crate::http::wire::row_query::RowQuery;
+use crate::http::wire::row_query::{self, RowQuery};
 use crate::http::wire::rows;
 
 /// Maximum number of rows in a page that a client asks for, as in RFC 014.
@@ -41,6 +42,11 @@ pub(crate) const COLLATION: (&str, &str) = ("icu4x", "2.4.0");
 
 /// The first id after those of design documents.
 const DESIGN_END: &str = "_design0";
+
+/// What [`read`] does.
+pub(crate) const READ: Operation = Operation::new("The rows of a view.", &[Reply::object(200)])
+    .query(&[row_query::PARAMS, PAGES])
+    .refusals(&[500, 501]);
 
 /// `GET` of a view.
 pub(crate) async fn read(request: &Request, db: &str, ddoc: &str, view: &str) -> Result<Response> {
@@ -60,6 +66,13 @@ fn query_of(asked: &Asked) -> Result<RowQuery> {
     }
     Ok(query)
 }
+
+/// What [`read_posted`] does.
+pub(crate) const READ_POSTED: Operation =
+    Operation::new("The rows of a view. The parameters may be in the body.", &[Reply::object(200)])
+        .query(&[row_query::PARAMS, PAGES_REFUSED])
+        .bodies(&[Content::members(row_query::PARAMS)])
+        .refusals(&[500, 501]);
 
 /// `POST` of a view: the query may also be in the body.
 pub(crate) async fn read_posted(request: &mut Request, db: &str, ddoc: &str, view: &str) -> Result<Response> {
@@ -97,6 +110,12 @@ async fn respond(
     Ok(rows::respond(request.with_database(db, begin).await?))
 }
 
+/// What [`queries`] does.
+pub(crate) const QUERIES: Operation = Operation::new("Several queries of a view in one answer.", &[Reply::object(200)])
+    .query(&[row_query::PARAMS, PAGES])
+    .bodies(&[rows::QUERIES])
+    .refusals(&[500, 501]);
+
 /// Several queries of a view in one answer.
 pub(crate) async fn queries(request: &mut Request, db: &str, ddoc: &str, view: &str) -> Result<Response> {
     let body = request.json_object().await?;
@@ -110,6 +129,10 @@ pub(crate) async fn queries(request: &mut Request, db: &str, ddoc: &str, view: &
     }
     Ok(rows::respond_all(answers))
 }
+
+/// What [`info`] does.
+pub(crate) const INFO: Operation =
+    Operation::new("Information about a design document's views.", &[Reply::object(200)]).refusals(&[500, 501]);
 
 /// Information about a design document's views.
 pub(crate) async fn info(request: &Request, db: &str, ddoc: &str) -> Result<Response> {
@@ -154,6 +177,10 @@ pub(crate) async fn info(request: &Request, db: &str, ddoc: &str) -> Result<Resp
     }))
 }
 
+/// What [`compact`] does.
+pub(crate) const COMPACT: Operation =
+    Operation::new("Frees the space of a design document's views.", &[Reply::done(202)]).refusals(&[501]);
+
 /// Asks the engine to free the space of removed rows of a group of views, as for a database.
 pub(crate) async fn compact(request: &Request, db: &str, name: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
@@ -165,6 +192,10 @@ pub(crate) async fn compact(request: &Request, db: &str, name: &str) -> Result<R
     }
     Ok(response::ok(StatusCode::ACCEPTED))
 }
+
+/// What [`clean_up`] does.
+pub(crate) const CLEAN_UP: Operation =
+    Operation::new("Removes the rows of views that no design document has.", &[Reply::done(202)]).refusals(&[501]);
 
 /// Removes the rows of views that no design document has any more. All are kept if one of them cannot be read. As in
 /// CouchDB, the request needs no `Content-Type`.

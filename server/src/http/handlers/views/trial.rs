@@ -17,6 +17,7 @@ use model::{ErrorKind, FunctionError, JsonRef, JsonText, JsonWriter, ReduceRow, 
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::view_group::ViewDesign;
 use crate::http::handlers::root::configuration::member;
+use crate::http::operation::{Content, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::{WAIT, require_json};
 use crate::http::wire::response::{self, Response};
@@ -40,6 +41,16 @@ const MOST_VALUE: usize = 2_000;
 
 /// Maximum size of the rows of an answer.
 const MOST_ANSWER: usize = 1 << 20;
+
+/// What [`try_view`] does.
+pub(crate) const TRY_VIEW: Operation =
+    Operation::new("Tries a view on the last documents, and stores nothing.", &[Reply::object(200)])
+        .bodies(&[Content::members(&[
+            Param::object("design", "A design document.").required(),
+            Param::text("view", "The name of the view.").required(),
+            Param::count("documents", "How many documents."),
+        ])])
+        .refusals(&[500, 501]);
 
 pub(crate) async fn try_view(request: &mut Request, db: &str) -> Result<Response> {
     require_json(&request.headers)?;
