@@ -67,7 +67,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    fn add(&mut self, bytes: u64) {
+    pub(super) fn add(&mut self, bytes: u64) {
         self.count += 1;
         self.bytes += bytes;
     }

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::census::{Amount, CensusOptions};
 use super::cut;
 use super::json::amount;
+use super::trash::Trash;
 use super::would_collect::WouldCollect;
 use crate::ChunkStore;
 use crate::error::{Result, StoreError};
@@ -43,14 +44,8 @@ pub struct VaultCollected {
     pub condemned: u64,
     /// Chunks that were deleted into the trash.
     pub deleted: Amount,
-    /// Number of chunks that are condemned after this run.
-    pub waiting: u64,
-    /// Number of chunks in the trash after this run.
-    pub in_trash: u64,
-    /// Number of those that a file named and that could not be brought back. The log and a check say why.
-    pub not_revived: u64,
-    /// Number of rows of the trash that cannot be read.
-    pub unreadable: u64,
+    /// What is condemned and in the trash after this run.
+    pub trash: Trash,
     /// Chunks that were to be condemned or deleted and stay, with reasons: how many, and the first.
     pub left: (u64, Vec<(String, String)>),
     /// Whether there are more unreferenced chunks than one run takes.
@@ -81,10 +76,7 @@ pub async fn collect_vault<D: Database>(
         found,
         condemned: 0,
         deleted: Amount::default(),
-        waiting: 0,
-        in_trash: 0,
-        not_revived: 0,
-        unreadable: 0,
+        trash: Trash::default(),
         left: (0, Vec::new()),
         more,
     };
@@ -96,17 +88,7 @@ pub async fn collect_vault<D: Database>(
         }
         .map_err(StoreError::from)?;
     }
-    let mut next = Some(None);
-    while let Some(from) = next {
-        let page = documents.trash(from, ROWS).await.map_err(StoreError::from)?;
-        done.unreadable += page.unreadable;
-        for one in &page.documents {
-            done.waiting += u64::from(!one.deleted);
-            done.in_trash += u64::from(one.deleted);
-            done.not_revived += u64::from(one.in_vain);
-        }
-        next = page.next.map(Some);
-    }
+    done.trash = Trash::read(documents).await?;
     Ok(done)
 }
 
@@ -136,7 +118,7 @@ impl VaultCollected {
         let mut next = (!self.more).then_some(None);
         while let Some(from) = next {
             let page = documents.trash(from, ROWS).await?;
-            let condemned = page.documents.into_iter().filter(|one| !one.deleted).map(|one| one.id);
+            let condemned = page.documents.into_iter().filter(|one| one.trashed.is_none()).map(|one| one.id);
             let named: Vec<String> = condemned.filter(|id| unreferenced.binary_search(id).is_err()).collect();
             documents.acquit(collection, &named).await?;
             next = page.next.map(Some);
@@ -160,15 +142,12 @@ impl VaultCollected {
     /// The same for programs.
     pub fn to_json(&self) -> Value {
         let mut told = self.found.to_json();
-        let VaultCollected { condemned, deleted, waiting, in_trash, not_revived, unreadable, left, more, .. } = self;
+        let VaultCollected { condemned, deleted, trash, left, more, .. } = self;
         let named: Vec<Value> = left.1.iter().map(|(id, why)| json!({"chunk": cut(id), "why": cut(why)})).collect();
         told["collected"] = json!({
             "condemned": condemned,
             "deleted": amount(deleted),
-            "waiting": waiting,
-            "in_trash": in_trash,
-            "not_revived": not_revived,
-            "unreadable": unreadable,
+            "trash": trash.to_json(),
             "left": {"count": left.0, "named": named},
             "more": more,
         });

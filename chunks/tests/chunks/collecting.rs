@@ -57,7 +57,7 @@ async fn collect(world: &World, name: &str) -> Result<VaultCollected, Error> {
 async fn empty_trash(world: &World, name: &str) -> u64 {
     let (documents, store) = (world.documents(name).await, world.opened(name).await);
     let page = documents.trash(None, 10_000).await.unwrap();
-    let ids: Vec<String> = page.documents.into_iter().filter(|one| one.deleted).map(|one| one.id).collect();
+    let ids: Vec<String> = page.documents.into_iter().filter(|one| one.trashed.is_some()).map(|one| one.id).collect();
     let leaves = store.leaves(&ids, true).await.unwrap();
     let revs = |leaves: Vec<Leaf>| leaves.into_iter().map(|leaf| leaf.rev.parse().unwrap()).collect();
     let purges: Vec<Purge> = ids.into_iter().zip(leaves).map(|(id, all)| Purge::new(id, revs(all))).collect();
@@ -295,7 +295,7 @@ async fn play(world: &World, seed: u64, purge: bool) -> Shown {
         play.shown.lost.extend(lost.into_iter().map(|what| format!("{what} (seed {seed}, at the end, in {number})")));
     }
     let left = world.documents(&name).await.trash(None, 10_000).await.unwrap();
-    let in_trash = left.documents.iter().filter(|one| one.deleted).count() as u64;
+    let in_trash = left.documents.iter().filter(|one| one.trashed.is_some()).count() as u64;
     play.shown.revived = play.shown.deleted - play.shown.purged - in_trash;
     let report = world.documents(&name).await.check(|_| {}).await.unwrap();
     assert!(report.is_sound(), "{:?}", report.problems);
@@ -363,11 +363,11 @@ async fn two_first_runs_at_once_delete_nothing() {
     };
     let (second, was_held) = interleave(engine.clone(), 0, run, first).await;
     assert!(was_held, "{second:?}");
-    assert_eq!((second.deleted.count, second.condemned, second.waiting), (0, 0, 1));
+    assert_eq!((second.deleted.count, second.condemned, second.trash.condemned), (0, 0, 1));
     assert_eq!(live_leaves(&store, "h:1").await.len(), 1, "a file names it");
     // The next run sees the file.
     let third = collect_vault(&documents, options(), |_| ()).await.unwrap();
-    assert_eq!((third.deleted.count, third.waiting), (0, 0));
+    assert_eq!((third.deleted.count, third.trash.condemned), (0, 0));
 }
 
 /// The loss that the trash prevents, step by step.
@@ -413,16 +413,25 @@ async fn a_vault_of_livesync_gets_its_space_back(world: World) {
         let store = fixture.load(&world, &name).await;
         let before = store.figures().await.unwrap();
         let first = collect(&world, &name).await.unwrap();
-        assert_eq!((first.condemned, first.deleted.count, first.waiting, first.in_trash), (13, 0, 13, 0));
+        assert_eq!(
+            (first.condemned, first.deleted.count, first.trash.condemned, first.trash.deleted.count),
+            (13, 0, 13, 0)
+        );
         let second = collect(&world, &name).await.unwrap();
-        assert_eq!((second.condemned, second.deleted.count, second.waiting, second.in_trash), (0, 13, 0, 13));
+        assert_eq!(
+            (second.condemned, second.deleted.count, second.trash.condemned, second.trash.deleted.count),
+            (0, 13, 0, 13)
+        );
         let third = collect(&world, &name).await.unwrap();
-        assert_eq!((third.in_trash, third.found.census.unreferenced.count), (13, 0));
+        assert_eq!((third.trash.deleted.count, third.found.census.unreferenced.count), (13, 0));
         let after = store.figures().await.unwrap();
         assert_eq!((before.documents - after.documents, after.deleted - before.deleted), (13, 13));
         assert_eq!(first.found.census.referenced, third.found.census.referenced);
         let told = third.to_json();
-        assert_eq!((&told["collected"]["in_trash"], &told["unreferenced"]["count"]), (&json!(13), &json!(0)));
+        assert_eq!(
+            (&told["collected"]["trash"]["deleted"], &told["unreferenced"]["count"]),
+            (&json!({"count": 13, "bytes": second.deleted.bytes}), &json!(0))
+        );
     }
 }
 
@@ -449,7 +458,7 @@ async fn what_cannot_be_known_holds_everything_back(world: World) {
     let rev = store.write(vec![edit]).await.unwrap().remove(0).unwrap();
     let held = collect(&world, "vault").await.unwrap();
     assert!(held.found.holds[0].starts_with("1 chunks are missing"), "{:?}", held.found.holds);
-    assert_eq!((held.deleted.count, held.waiting), (0, 13));
+    assert_eq!((held.deleted.count, held.trash.condemned), (0, 13));
     assert_eq!(store.figures().await.unwrap().documents, before);
     store.write(vec![Edit::delete("torn.md", rev)]).await.unwrap().remove(0).unwrap();
     assert_eq!(collect(&world, "vault").await.unwrap().deleted.count, 13);

@@ -45,7 +45,7 @@ async fn collect<D: Database>(documents: &Documents<D>, chunks: &[&str]) -> u64 
 
 /// What the trash has, and whether it was deleted.
 async fn trash<D: Database>(documents: &Documents<D>) -> Vec<(String, bool)> {
-    documents.trash(None, 100).await.unwrap().documents.into_iter().map(|one| (one.id, one.deleted)).collect()
+    documents.trash(None, 100).await.unwrap().documents.into_iter().map(|one| (one.id, one.trashed.is_some())).collect()
 }
 
 async fn of<D: Database>(engine: D) -> Documents<D> {
@@ -477,7 +477,7 @@ pub(crate) async fn what_cannot_be_revived_is_told_and_stops_no_edit(stage: Stag
         assert!(read(&documents, "h:good").await.is_some());
         let page = documents.trash(None, 100).await.unwrap();
         let left: Vec<(&str, bool, bool)> =
-            page.documents.iter().map(|one| (one.id.as_str(), one.deleted, one.in_vain)).collect();
+            page.documents.iter().map(|one| (one.id.as_str(), one.trashed.is_some(), one.in_vain)).collect();
         let expected = ["h:body", "h:branch", "h:large", "h:none"].map(|id| (id, true, true));
         assert_eq!((left, page.unreadable), (expected.to_vec(), 1));
     }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  condemned    (Format, 0, Since, Collection)
-//!  in trash     (Format, 1, Since, Collection, Position, Hash)      the tombstone that the collection made
-//!  not revived  (Format, 2, Since, Collection, Position, Hash)      the same, after an edit named it in vain
+//!  in trash     (Format, 1, Since, Collection, Position, Hash, Bytes)   the tombstone that the collection made
+//!  not revived  (Format, 2, Since, Collection, Position, Hash, Bytes)   the same, after an edit named it in vain
 //! ```
 
 use super::revid::RevId;
@@ -37,6 +37,8 @@ pub(crate) struct Trashed {
     pub(crate) tombstone: RevId,
     /// Whether an edit named the document, and it could not be revived.
     pub(crate) in_vain: bool,
+    /// Bytes of the body.
+    pub(crate) bytes: u64,
 }
 
 impl TrashRow {
@@ -51,9 +53,10 @@ impl TrashRow {
         tuple::append_u64(&mut out, state);
         tuple::append_u64(&mut out, self.since_ms);
         tuple::append_u64(&mut out, self.collection);
-        if let Some(Trashed { tombstone, .. }) = &self.trashed {
+        if let Some(Trashed { tombstone, bytes, .. }) = &self.trashed {
             tuple::append_u64(&mut out, tombstone.position());
             tuple::append_bytes(&mut out, tombstone.hash().as_bytes());
+            tuple::append_u64(&mut out, *bytes);
         }
         out
     }
@@ -73,7 +76,7 @@ impl TrashRow {
         let (since_ms, collection) = (reader.int()?, reader.int()?);
         let trashed = match in_vain {
             None => None,
-            Some(in_vain) => Some(Trashed { tombstone: keys::read_rev(&mut reader)?, in_vain }),
+            Some(in_vain) => Some(Trashed { tombstone: keys::read_rev(&mut reader)?, in_vain, bytes: reader.int()? }),
         };
         reader.end()?;
         Ok(TrashRow { since_ms, collection, trashed })
@@ -86,7 +89,7 @@ mod tests {
 
     #[test]
     fn rows_round_trip_and_torn_ones_are_errors() {
-        let trashed = |in_vain| Trashed { tombstone: "300-00ab".parse().unwrap(), in_vain };
+        let trashed = |in_vain| Trashed { tombstone: "300-00ab".parse().unwrap(), in_vain, bytes: 70_000 };
         for trashed in [None, Some(trashed(false)), Some(trashed(true))] {
             let row = TrashRow { since_ms: 1 << 41, collection: 300, trashed };
             let written = row.write();

@@ -95,8 +95,8 @@ pub struct Discarded {
 pub struct InTrash {
     /// Its id.
     pub id: String,
-    /// Whether it was deleted and its body is in the trash. It is condemned, and lives, if not.
-    pub deleted: bool,
+    /// Bytes of its body, if it was deleted and its body is in the trash. `None` if it is condemned, and lives.
+    pub trashed: Option<u64>,
     /// Whether an edit named it, and it could not be brought back. It stays in the trash.
     pub in_vain: bool,
     /// When it was condemned or deleted, in milliseconds since 1970.
@@ -299,13 +299,14 @@ impl<D: Database> Documents<D> {
         for (decided, (edit, document)) in decided.iter().zip(&found) {
             match &decided.plan {
                 Ok(Some(plan)) => {
+                    let bytes = document.body.len() as u64;
                     let made = plan.added.first().ok_or_else(Error::without_result)?;
-                    let trashed = Some(Trashed { tombstone: made.leaf.rev.clone(), in_vain: false });
+                    let trashed = Some(Trashed { tombstone: made.leaf.rev.clone(), in_vain: false, bytes });
                     let row = TrashRow { since_ms, collection, trashed };
                     blob::set(transaction, &keys.key(DatabaseKey::TrashDoc(&edit.id)), 0, &document.body);
                     transaction.set(keys.key(DatabaseKey::Trash(&edit.id)), row.write());
                     done.documents += 1;
-                    done.bytes += document.body.len() as u64;
+                    done.bytes += bytes;
                 }
                 Ok(None) => {}
                 Err(error) if error.kind() == &ErrorKind::Conflict => {
@@ -339,7 +340,8 @@ impl<D: Database> Documents<D> {
                     match (keys.read_trash(&row.key), TrashRow::read(&row.value)) {
                         (Ok(id), Ok(TrashRow { since_ms, trashed, .. })) => {
                             let in_vain = trashed.as_ref().is_some_and(|trashed| trashed.in_vain);
-                            page.documents.push(InTrash { id, deleted: trashed.is_some(), in_vain, since_ms });
+                            let trashed = trashed.map(|trashed| trashed.bytes);
+                            page.documents.push(InTrash { id, trashed, in_vain, since_ms });
                         }
                         _ => page.unreadable += 1,
                     }

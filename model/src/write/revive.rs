@@ -299,25 +299,14 @@ impl<D: Database> Documents<D> {
         reviving: &mut Reviving,
     ) -> Result<Vec<Named>> {
         let keys = self.keys();
-        let head = |named: &Named| transaction.get(&keys.key(DatabaseKey::TrashDoc(&named.id)), Read::Snapshot);
-        let heads: Vec<_> = trashed.iter().take(REVIVED).map(head).collect();
-        let (mut trashed, mut taken, mut bytes) = (trashed.into_iter(), Vec::new(), 0);
-        for head in heads {
-            let head = head.await.map_err(Error::from).and_then(|head| match head {
-                Some(head) => blob::read_head(&head),
-                None => Err(Error::corrupt("its body is not in the trash")),
-            });
-            match alone(head)? {
-                Ok(head) => {
-                    let cost = head.bytes.saturating_add(ROWS_BYTES);
-                    if bytes + cost > REVIVED_BYTES && (beside || !taken.is_empty()) {
-                        break;
-                    }
-                    bytes += cost;
-                    taken.extend(trashed.next());
-                }
-                Err(damage) => trashed.next().into_iter().for_each(|named| reviving.fail(named, &damage)),
-            }
+        let cost = |named: &Named| named.trashed.bytes.saturating_add(ROWS_BYTES);
+        let (mut trashed, mut taken, mut bytes) = (trashed.into_iter().peekable(), Vec::new(), 0_u64);
+        while taken.len() < REVIVED
+            && let Some(named) = trashed
+                .next_if(|named| bytes.saturating_add(cost(named)) <= REVIVED_BYTES || !beside && taken.is_empty())
+        {
+            bytes = bytes.saturating_add(cost(&named));
+            taken.push(named);
         }
         let read = |named: Named| {
             let body = transaction.get_all(blob::range(&keys.key(DatabaseKey::TrashDoc(&named.id))), Read::Snapshot);

@@ -93,25 +93,24 @@ fn collected(done: &Value) -> String {
         lines.extend(holds.iter().map(|hold| format!("  {}", shown(hold.as_str().unwrap_or_default()))));
         return lines.join("\n");
     }
+    let trash = &told["trash"];
     lines.push(format!(
         "{} chunks were condemned; {} are condemned now",
         number(&told["condemned"]),
-        number(&told["waiting"])
+        number(&trash["condemned"])
     ));
     lines.push(format!(
         "{} were deleted; {} are in the trash now",
         amount(&told["deleted"]),
-        number(&told["in_trash"])
+        amount(&trash["deleted"])
     ));
-    if told["not_revived"].as_u64() > Some(0) {
-        let count = number(&told["not_revived"]);
+    if trash["not_revived"].as_u64() > Some(0) {
+        let count = number(&trash["not_revived"]);
         lines.push(format!("{count} chunks that a file named could not be brought back: `couch-layer check` says why"));
     }
-    if told["unreadable"].as_u64() > Some(0) {
-        lines.push(format!(
-            "{} rows of the trash cannot be read: `couch-layer check` says why",
-            number(&told["unreadable"])
-        ));
+    if trash["unreadable"].as_u64() > Some(0) {
+        let count = number(&trash["unreadable"]);
+        lines.push(format!("{count} rows of the trash cannot be read: `couch-layer check` says why"));
     }
     let left = &told["left"];
     if left["count"].as_u64() > Some(0) {
