@@ -74,7 +74,10 @@ pub use id::{CHUNK_PREFIX, chunk_id};
 pub use livesync::{Device, Difference, Milestone};
 pub use migrate::Migrated;
 pub use offload::Offloaded;
-pub use own::{Amount, Behind, BrokenFile, Census, CensusOptions, Diagnosis, Files, Named, WouldCollect};
+pub use own::{
+    Amount, Behind, BrokenFile, Census, CensusOptions, Diagnosis, Files, Named, Trash, VaultCollectOptions,
+    VaultCollected, WouldCollect, collect_vault,
+};
 pub use reindex::Reindexed;
 pub use settings::{DEFAULT_DATA_LIMIT, DEFAULT_GRACE_MS, FORMAT, LEAST_DATA_LIMIT, LEAST_GRACE_MS, Settings};
 pub use write::Receipt;

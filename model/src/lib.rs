@@ -81,4 +81,7 @@ pub use write::policy::ConflictPolicy;
 pub use write::validation::{
     MAX_VALIDATING, MAX_VALIDATING_BYTES, OPTIONS, Question, VALIDATE, Validator, Verdict, Writing,
 };
-pub use write::{Begun, Edits, REWRITE_JOBS, Rewriting, Stemming, Token};
+pub use write::{
+    Begun, Collection, Condemned, Condemning, Discarded, Edits, InTrash, REWRITE_JOBS, Rewriting, Stemming, Token,
+    TrashPage,
+};

@@ -225,23 +225,29 @@ fn import_fixture(server: &Server, name: &str) {
     succeed(&["import", name, &file, "--url", &server.url], "");
     let local = std::fs::read_to_string(format!("{FIXTURES}/{name}.local.json")).expect("a listing");
     let local: Value = serde_json::from_str(&local).expect("JSON");
-    let address = server.url.strip_prefix("http://").expect("an address");
     for row in local["rows"].as_array().expect("rows") {
         let mut body = row["doc"].clone();
         body.as_object_mut().expect("an object").retain(|member, _| !member.starts_with('_'));
-        let (id, body) = (row["id"].as_str().expect("an id").replace('=', "%3D"), body.to_string());
-        let mut stream = TcpStream::connect(address).expect("a connection");
-        write!(
-            stream,
-            "PUT /{name}/{id} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\n\
-             content-length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .expect("a request");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
+        let id = row["id"].as_str().expect("an id").replace('=', "%3D");
+        let answer = send(server, "PUT", &format!("/{name}/{id}"), &body);
         assert!(answer.starts_with("HTTP/1.1 201"), "{id}: {answer}");
     }
+}
+
+/// Sends a request with a body. Returns the answer as it came.
+fn send(server: &Server, method: &str, path: &str, body: &Value) -> String {
+    let (address, body) = (server.url.strip_prefix("http://").expect("an address"), body.to_string());
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
 }
 
 fn get(server: &Server, path: &str) -> Value {
@@ -281,7 +287,9 @@ fn a_vault_is_examined_by_a_command_and_a_request() {
     }
     // What a collection would remove.
     let collect = ["vault", "collect", "livesync-plain"];
-    assert!(fail(&[&collect[..], &url].concat()).1.contains("with --dry-run"));
+    let (told, complaint) = fail(&[&collect[..], &url].concat());
+    assert!(told.contains("Nothing may be removed now:\n  it is unknown what these devices"), "{told}");
+    assert!(complaint.contains("nothing was removed"), "{complaint}");
     let told = succeed(&[&collect[..], &["--dry-run"], &url].concat(), "");
     assert!(told.starts_with("347 chunks (") && told.contains("\n13 chunks ("), "{told}");
     assert!(told.ends_with("Nothing was removed\n"), "{told}");
@@ -320,6 +328,69 @@ fn a_vault_is_examined_by_a_command_and_a_request() {
     assert!(report.contains("Files that lack chunks: 1\n  Torn.md: 1 (h:gone)"), "{report}");
     assert!(complaint.contains("1 files lack chunks"), "{complaint}");
     assert_eq!(get(&server, "/livesync-plain/_couch_layer/vault")["missing"]["files"]["named"][0]["file"], "Torn.md");
+}
+
+#[test]
+fn chunks_of_a_vault_are_collected_by_a_command_and_a_request() {
+    let server = Server::start();
+    let url = ["--url", server.url.as_str()];
+    let name = "livesync-plain";
+    import_fixture(&server, name);
+    // Both devices have connected to this database.
+    let seq = get(&server, &format!("/{name}"))["update_seq"].clone();
+    let local = format!("/{name}/_local/obsydian_livesync_milestone");
+    let mut milestone = get(&server, &local);
+    for device in milestone["node_info"].as_object_mut().expect("devices").values_mut() {
+        device["progress"] = seq.clone();
+    }
+    assert!(send(&server, "PUT", &local, &milestone).starts_with("HTTP/1.1 201"));
+    let before = get(&server, &format!("/{name}"))["doc_count"].as_u64().expect("a number");
+    let collect = |more: &[&str]| succeed(&[&["vault", "collect", name, "--grace", "0s"], more, &url].concat(), "");
+    let told = succeed(&[&["vault", "collect", name][..], &url].concat(), "");
+    assert!(told.contains("13 chunks were condemned; 13 are condemned now"), "{told}");
+    let told = succeed(&[&["vault", "collect", name][..], &url].concat(), "");
+    assert!(told.contains("0 chunks were condemned; 13 are condemned now\n0 chunks (0 B) were deleted"), "{told}");
+    let told: Value = serde_json::from_str(&collect(&["--json"])).expect("JSON");
+    assert_eq!(
+        (&told["collected"]["deleted"]["count"], &told["collected"]["trash"]["deleted"]["count"]),
+        (&json!(13), &json!(13))
+    );
+    assert_eq!(get(&server, &format!("/{name}"))["doc_count"], before - 13);
+    // A file that names one brings it back.
+    let chunk = get(&server, &format!("/{name}/_changes?limit=100000"))["results"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .find(|row| row["deleted"] == json!(true) && row["id"].as_str().is_some_and(|id| id.starts_with("h:")))
+        .expect("a tombstone")["id"]
+        .clone();
+    let file = json!({"path": "undone.md", "children": [chunk], "type": "plain", "size": 1});
+    assert!(send(&server, "PUT", &format!("/{name}/undone.md"), &file).starts_with("HTTP/1.1 201"));
+    assert_eq!(get(&server, &format!("/{name}"))["doc_count"], before - 11);
+    let told = collect(&[]);
+    let line = told.lines().last().unwrap_or_default();
+    assert!(line.starts_with("0 chunks (0 B) were deleted; 12 chunks ("), "{told}");
+    assert!(line.ends_with(" kB) are in the trash now"), "{told}");
+
+    // The passphrase does not help, and neither does a store without a list of devices.
+    let complaint = fail(&[&["vault", "collect", name, "--passphrase-file", "none"][..], &url].concat()).1;
+    assert!(complaint.contains("without the passphrase"), "{complaint}");
+    let path = format!("/{name}/_couch_layer/vault");
+    for (body, status) in
+        [(json!({"grace": "soon"}), "400"), (json!({"purge_older_than": "90d"}), "400"), (json!([]), "400")]
+    {
+        let answer = send(&server, "POST", &path, &body);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{body}: {answer}");
+    }
+    succeed(&[&["import", "bare", "-"][..], &url].concat(), &vault());
+    let answer = send(&server, "POST", "/bare/_couch_layer/vault", &json!({}));
+    assert!(answer.starts_with("HTTP/1.1 412") && answer.contains("obsydian_livesync_milestone"), "{answer}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = format!("lsm:{}", folder.path().join("data").display());
+    let file = format!("{FIXTURES}/{name}.jsonl");
+    succeed(&["import", name, &file, "--engine", &engine], "");
+    let complaint = fail(&["vault", "collect", name, "--engine", &engine]).1;
+    assert!(complaint.contains("no \"_local/obsydian_livesync_milestone\""), "{complaint}");
 }
 
 /// All files below a folder, with their content.

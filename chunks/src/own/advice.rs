@@ -151,8 +151,8 @@ fn about_space(diagnosis: &Diagnosis, advice: &mut Vec<String>) {
         format!("{} % of the bytes of chunks are named by no file at present.", unreferenced.bytes * 100 / all);
     advice.push(if advice.is_empty() {
         format!(
-            "{figure} LiveSync's own garbage collection can remove them. First all devices must have synchronised, be idle, \
-             and have a current plugin."
+            "{figure} `couch-layer vault collect` removes them. LiveSync's own garbage collection can, too; first all \
+             devices must have synchronised, be idle, and have a current plugin."
         )
     } else {
         format!("{figure} Let them be until nothing else is advised here: a device may still need them.")

@@ -46,12 +46,14 @@ const MOST_IN_DOCUMENT: usize = 500_000;
 pub struct CensusOptions {
     /// Number of chunks' ids in memory, at some 36 bytes each. A vault with more takes several passes.
     pub most_ids: usize,
+    /// Number of unreferenced chunks that are named. All are counted.
+    pub most_named: usize,
 }
 
 impl Default for CensusOptions {
     /// A million ids: 36 MB.
     fn default() -> Self {
-        CensusOptions { most_ids: 1_000_000 }
+        CensusOptions { most_ids: 1_000_000, most_named: NAMED }
     }
 }
 
@@ -65,7 +67,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    fn add(&mut self, bytes: u64) {
+    pub(super) fn add(&mut self, bytes: u64) {
         self.count += 1;
         self.bytes += bytes;
     }
@@ -88,9 +90,13 @@ impl<T> Default for Named<T> {
 
 impl<T> Named<T> {
     fn add(&mut self, one: T) {
+        self.add_within(NAMED, || one);
+    }
+
+    fn add_within(&mut self, most: usize, one: impl FnOnce() -> T) {
         self.count += 1;
-        if self.first.len() < NAMED {
-            self.first.push(one);
+        if self.first.len() < most {
+            self.first.push(one());
         }
     }
 }
@@ -149,7 +155,7 @@ pub struct Census {
     /// Chunks with documents of their own that no readable list names. If lists could not be read, some of these are
     /// needed: see [`is_known`](Self::is_known).
     pub unreferenced: Amount,
-    /// The first of these by name; none if it is unknown whether they are needed.
+    /// Some of these by name, in order; none if it is unknown whether they are needed.
     pub unreferenced_named: Named<String>,
     /// Chunks in aggregated form, which LiveSync cannot read.
     pub aggregated: Amount,
@@ -223,7 +229,7 @@ impl ChunkStore {
                 }
                 known.sealed = known.sealed.max(files.sealed);
             }
-            self.count_chunks(&mut ids, &mut census, &mut count).await?;
+            self.count_chunks(&mut ids, &mut census, options.most_named, &mut count).await?;
             self.count_aggregated(&mut ids, &mut census).await?;
             census.named_chunks += ids.len() as u64;
             for hash in ids.missing() {
@@ -319,6 +325,7 @@ impl ChunkStore {
         &self,
         ids: &mut Ids,
         census: &mut Census,
+        most_named: usize,
         mut progress: impl FnMut(u64) + Send,
     ) -> Result<()> {
         let mut range = Some(IdRange::prefix(CHUNK_PREFIX).limit(ROWS));
@@ -329,7 +336,7 @@ impl ChunkStore {
             progress(chunks.len() as u64);
             while !chunks.is_empty() {
                 for (id, leaves) in self.read_some(&mut chunks).await? {
-                    census.count_chunk(&id, &leaves, ids);
+                    census.count_chunk(&id, &leaves, ids, most_named);
                 }
             }
             range = page.rest;
@@ -416,14 +423,14 @@ fn needed_of(id: &str, leaves: &[Leaf], key: Option<&Key>, missing: &HashSet<u64
 }
 
 impl Census {
-    fn count_chunk(&mut self, id: &str, leaves: &[Leaf], ids: &mut Ids) {
+    fn count_chunk(&mut self, id: &str, leaves: &[Leaf], ids: &mut Ids, most_named: usize) {
         let mut live = leaves.iter().filter(|leaf| !leaf.deleted);
         let Some(winner) = live.next() else { return };
         let is_named = ids.meet(hash(id));
         let amount = if is_named {
             &mut self.referenced
         } else {
-            self.unreferenced_named.add(cut(id));
+            self.unreferenced_named.add_within(most_named, || id.to_owned());
             &mut self.unreferenced
         };
         let (mut size, mut others) = (bytes(&winner.body), 0);

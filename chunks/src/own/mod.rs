@@ -6,23 +6,29 @@
 //!  past            replaced revisions that a conflict needs
 //!  doctor          census, devices and their settings ─► a diagnosis, with advice, for people and as JSON
 //!  would_collect   census, devices ─► what a collection would remove, and what holds it back
+//!  collect         the same, and then the steps of a collection in the database
+//!  trash           what collections left
 //! ```
 //!
-//! Everything here reads only. What cannot be read is named, and never taken for empty.
+//! Everything but `collect` reads only. What cannot be read is named, and never taken for empty.
 
 use crate::livesync::Device;
 
 mod advice;
 mod census;
+mod collect;
 mod diagnosis;
 mod doctor;
 mod ids;
 mod json;
 mod past;
+mod trash;
 mod would_collect;
 
 pub use census::{Amount, BrokenFile, Census, CensusOptions, Files, Named};
+pub use collect::{VaultCollectOptions, VaultCollected, collect_vault};
 pub use diagnosis::{Behind, Diagnosis};
+pub use trash::Trash;
 pub use would_collect::WouldCollect;
 
 /// Number of characters of the longest text from a vault in an answer.

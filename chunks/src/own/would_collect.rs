@@ -1,8 +1,8 @@
 //! What a collection of chunks that have documents of their own would remove, and why it would not.
 //!
 //! Reachable are the chunks that any live leaf of any file names, hidden files, customizations and files marked as
-//! deleted included, and those that a replaced revision of a file in conflict names. A chunk that is not reachable now
-//! may still be needed by a device that has not sent what it has. So this is a dry run, and nothing removes.
+//! deleted included, and those that a replaced revision of a file in conflict names. [`collect`](super::collect) removes
+//! the others.
 //!
 //! Source: `docs/specs_garbage_collection.md` in obsidian-livesync, for a device; here more is kept, see `past`.
 
@@ -12,10 +12,13 @@ use serde_json::{Value, json};
 
 use super::census::{BrokenFile, Census, CensusOptions};
 use super::json::{amount, named, text};
-use super::titles;
+use super::{cut, titles};
 use crate::ChunkStore;
 use crate::error::{Error, Result};
 use crate::livesync::{Device, MILESTONE};
+
+/// Number of chunks that the JSON names.
+const NAMED_CHUNKS: usize = 100;
 
 /// What a collection would do.
 #[derive(Clone, Debug)]
@@ -122,7 +125,8 @@ impl WouldCollect {
         let Census { damaged, damaged_needed, missing_chunks, broken, more_missing, .. } = &self.census;
         let unreferenced = self.census.is_known().then(|| {
             let mut told = amount(unreferenced);
-            told["named"] = json!(unreferenced_named.first);
+            let some = unreferenced_named.first.iter().take(NAMED_CHUNKS).map(|id| cut(id));
+            told["named"] = json!(some.collect::<Vec<_>>());
             told
         });
         let broken_file =

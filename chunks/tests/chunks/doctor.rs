@@ -75,7 +75,7 @@ async fn passes_of_little_memory_find_the_same(world: World) {
     let chunks = ChunkStore::new(store);
     let wanted = doctor(&chunks).await.census;
     for most_ids in [200, 17, 1] {
-        let found = chunks.census(CensusOptions { most_ids }, |_| ()).await.unwrap();
+        let found = chunks.census(CensusOptions { most_ids, ..CensusOptions::default() }, |_| ()).await.unwrap();
         assert!(found.passes > 1, "{} passes", found.passes);
         let (passes, more) = (found.passes, found.more_missing);
         if !more {
@@ -194,7 +194,10 @@ async fn a_damaged_winner_is_found_beside_a_good_leaf(world: World) {
     put(&*store, "a.md", file("a.md", &["h:shown", "h:behind"], json!({}))).await;
     put(&*store, "dat:3f-001-9c0de1b2", json!({"chunks": "none"})).await;
     for most_ids in [10, 1] {
-        let census = ChunkStore::new(store.clone()).census(CensusOptions { most_ids }, |_| ()).await.unwrap();
+        let census = ChunkStore::new(store.clone())
+            .census(CensusOptions { most_ids, ..CensusOptions::default() }, |_| ())
+            .await
+            .unwrap();
         // Data documents are read in each pass, and counted once.
         assert_eq!((census.damaged.count, census.damaged_needed), (2, 1), "{:?}", census.damaged.first);
         assert!(census.damaged.first.contains(&"h:shown".to_owned()), "{:?}", census.damaged.first);
@@ -203,7 +206,7 @@ async fn a_damaged_winner_is_found_beside_a_good_leaf(world: World) {
 }
 
 async fn a_way_to_remove_chunks_is_named_only_when_all_is_well(world: World) {
-    let way = "LiveSync's own garbage collection can remove them";
+    let way = "`couch-layer vault collect` removes them";
     for trouble in ["", "locked", "silent", "settings", "unread", "missing", "conflict", "past", "damaged", "milestone"]
     {
         let name = format!("vault-{trouble}");
@@ -243,8 +246,8 @@ async fn a_way_to_remove_chunks_is_named_only_when_all_is_well(world: World) {
         assert!(!advice.iter().any(|one| one.contains("delete")), "{trouble}: {advice:#?}");
         let wanted = match trouble {
             "" => {
-                "named by no file at present. LiveSync's own garbage collection can remove them. First all devices must \
-                   have synchronised, be idle, and have a current plugin"
+                "named by no file at present. `couch-layer vault collect` removes them. LiveSync's own garbage collection \
+                   can, too; first all devices must have synchronised, be idle, and have a current plugin"
             }
             "locked" => "while the vault is locked: notes (b).",
             "silent" => "unknown what these devices have seen: notes (a), notes (b).",

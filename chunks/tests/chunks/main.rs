@@ -1,6 +1,7 @@
 //! Chunks over documents, in process and over HTTP.
 
 mod clients;
+mod collecting;
 mod collectors;
 mod damage;
 mod doctor;

@@ -194,7 +194,9 @@ async fn connected(store: &dyn DocumentStore) -> Value {
 }
 
 async fn look(store: &Arc<dyn DocumentStore>) -> Result<WouldCollect, Error> {
-    ChunkStore::new(store.clone()).would_collect(CensusOptions { most_ids: 25 }, |_| ()).await
+    ChunkStore::new(store.clone())
+        .would_collect(CensusOptions { most_ids: 25, ..CensusOptions::default() }, |_| ())
+        .await
 }
 
 /// What a database says of replaced revisions.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use chunks::store::{Body, DocumentStore, Edit, PeerStore};
 use chunks::{Chunk, ChunkStore};
 use kv_api::{AnyDatabase, Database, Transaction};
-use model::{CreateOptions, JsonText, KeepReplaced, Layer, LayerOptions};
+use model::{CreateOptions, Documents, JsonText, KeepReplaced, Layer, LayerOptions};
 use serde_json::Value;
 use server::engine::{self, EngineError, IfMissing};
 use server::http::{Options, Server};
@@ -66,6 +66,16 @@ impl World {
             Some(server) => Arc::new(PeerStore::http(&format!("http://{}/{name}", server.address()), None).unwrap()),
             None => Arc::new(PeerStore::local(documents)),
         }
+    }
+
+    /// An existing database, in process.
+    pub(crate) async fn opened(&self, name: &str) -> Arc<dyn DocumentStore> {
+        Arc::new(PeerStore::local(self.documents(name).await))
+    }
+
+    /// An existing database of this world, by its layer.
+    pub(crate) async fn documents(&self, name: &str) -> Documents<AnyDatabase> {
+        self.layer.database(name).await.unwrap()
     }
 
     /// Keeps the bodies of replaced revisions in a database.

@@ -6,6 +6,7 @@ pub(crate) mod bulk;
 pub(crate) mod catalog;
 pub(crate) mod changes;
 pub(crate) mod checking;
+pub(crate) mod collecting;
 pub(crate) mod configuration;
 pub(crate) mod conflicts;
 pub(crate) mod consuming;

@@ -106,6 +106,7 @@ impl<D: Database> Layer<D> {
             indexes: Indexes::default(),
             validation: Validation::default(),
             keep: options.keep_replaced,
+            collections: 0,
             state,
         };
         let number = guard

@@ -250,7 +250,7 @@ fn groups(units: Vec<Unit<'_>>) -> Vec<Vec<Unit<'_>>> {
 impl<D: Database> Documents<D> {
     /// Removes leaves with all their data. Returns the removed leaves for each purge. Other revisions are ignored. If
     /// leaves remain, the document gets a new sequence. Otherwise it is gone as if it had never existed, until a
-    /// replica that has it brings it back.
+    /// replica that has it brings it back; the trash of a [collection](Self::discard_condemned) has nothing of it.
     ///
     /// Many purges take several transactions. Leaves that one of them removed stay removed if a later one fails. A
     /// document whose rows cannot be read stays unchanged, and its purge returns the error. A purge fails alone too
@@ -263,7 +263,7 @@ impl<D: Database> Documents<D> {
     }
 
     /// The same, for documents that are deleted. A document with a live leaf is not changed, whatever its tombstones
-    /// are.
+    /// are; nor is one whose body is in the trash of a [collection](Self::discard_condemned).
     ///
     /// # Errors
     /// As [`purge`](Self::purge).

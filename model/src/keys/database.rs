@@ -36,11 +36,13 @@ pub(crate) enum Subspace {
     Counts,
     Replaced,
     ReplacedDocs,
+    Trash,
+    TrashDocs,
 }
 
 impl Subspace {
     /// All subspaces, in key order.
-    pub(crate) const ALL: [Subspace; 20] = [
+    pub(crate) const ALL: [Subspace; 22] = [
         Subspace::Instance,
         Subspace::Security,
         Subspace::Last,
@@ -61,6 +63,8 @@ impl Subspace {
         Subspace::Counts,
         Subspace::Replaced,
         Subspace::ReplacedDocs,
+        Subspace::Trash,
+        Subspace::TrashDocs,
     ];
 
     /// The first element of the subspace's keys.
@@ -121,6 +125,10 @@ pub(crate) enum DatabaseKey<'a> {
     ReplacedDoc(&'a str, &'a Leaf),
     /// The attachments of a replaced revision.
     ReplacedAttachments(&'a str, &'a Leaf),
+    /// The row of a document that is condemned, or in the trash.
+    Trash(&'a str),
+    /// The body of a document in the trash. Its parts are below this key.
+    TrashDoc(&'a str),
     /// All winners.
     AllDocs,
     /// The winner of a live document.
@@ -210,6 +218,8 @@ pub(super) const VIEWS: u64 = Subspace::Views.number();
 pub(super) const COUNTS: u64 = Subspace::Counts.number();
 pub(super) const REPLACED: u64 = Subspace::Replaced.number();
 pub(super) const REPLACED_DOCS: u64 = Subspace::ReplacedDocs.number();
+pub(super) const TRASH: u64 = Subspace::Trash.number();
+const TRASH_DOCS: u64 = Subspace::TrashDocs.number();
 
 /// The elements after [`VIEWS`]: the groups by signature, and the rows of each group.
 pub(super) const VIEW_GROUPS: u64 = 0;
@@ -307,6 +317,8 @@ impl DatabaseKeys {
                 push_leaf(out, leaf);
                 out.push(ATTACHMENTS);
             }
+            DatabaseKey::Trash(id) => push_id(out, TRASH, id),
+            DatabaseKey::TrashDoc(id) => push_id(out, TRASH_DOCS, id),
             DatabaseKey::AllDocs => tuple::append_u64(out, ALL_DOCS),
             DatabaseKey::AllDoc(id) => push_id(out, ALL_DOCS, id),
             DatabaseKey::Locals => tuple::append_u64(out, LOCAL),

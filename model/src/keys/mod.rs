@@ -35,6 +35,8 @@
 //!                     ├ (17, Incarnation, Versionstamp)                     counts of edits
 //!                     ├ (18, …)                                             replaced revisions: see `replaced`
 //!                     ├ (19, DocID, NotDeleted, RevPosition, RevHash, …)    their bodies
+//!                     ├ (20, DocID)                                         condemned, or in the trash
+//!                     ├ (21, DocID[, Part])                                 bodies in the trash
 //!                     └ (24 to 27, …)                                       rows of 4 to 7 that a repair moved
 //! ```
 //!

@@ -3,7 +3,7 @@
 use super::Leaf;
 use super::database::{
     ALL_DOCS, CHANGES, CONTENTS, COUNTS, DOCS, DatabaseKeys, INDEX_ROWS, INDEXED, IndexPlace, LOCAL, PARTS, PURGES,
-    REFERENCES, REPLACED, REPLACED_DOCS, REVISIONS, VIEW_ERRORS, VIEW_GROUPS, VIEW_ROWS, VIEWS,
+    REFERENCES, REPLACED, REPLACED_DOCS, REVISIONS, TRASH, VIEW_ERRORS, VIEW_GROUPS, VIEW_ROWS, VIEWS,
 };
 use super::elements::{misplaced, read_content, read_leaf, read_seq};
 use crate::attachments::{ContentId, StoreId};
@@ -229,5 +229,13 @@ impl DatabaseKeys {
         let part = if reader.rest().is_empty() { None } else { Some(reader.int()?) };
         reader.end()?;
         Ok((id, part))
+    }
+
+    /// The document in a key of the trash.
+    pub(crate) fn read_trash(&self, key: &[u8]) -> Result<String> {
+        let mut reader = self.inside(key, TRASH)?;
+        let id = reader.str()?.into_owned();
+        reader.end()?;
+        Ok(id)
     }
 }

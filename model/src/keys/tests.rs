@@ -45,6 +45,8 @@ fn keys_are_the_tuples_that_are_drawn() {
         (keys.key(DatabaseKey::PurgeSettings), pack(&(4, 300, 15))),
         (keys.key(DatabaseKey::PurgeOf(&[8; 16])), pack(&(4, 300, 15, TupleBytes::from(&[8; 16][..])))),
         (keys.key(DatabaseKey::Purge(70_000)), pack(&(4, 300, 15, 70_000))),
+        (keys.key(DatabaseKey::Trash(id)), pack(&(4, 300, 20, id))),
+        (keys.key(DatabaseKey::TrashDoc(id)), pack(&(4, 300, 21, id))),
         (keys.key(DatabaseKey::NextViewGroup), pack(&(4, 300, 16))),
         (keys.key(DatabaseKey::ViewGroup(&[8; 16])), pack(&(4, 300, 16, 0, TupleBytes::from(&[8; 16][..])))),
         (keys.key(DatabaseKey::ViewRows(7)), pack(&(4, 300, 16, 1, 7))),
@@ -102,6 +104,7 @@ fn keys_read_back() {
     let seq = Seq::new(3, &[9; STAMP_LEN]);
     assert_eq!(keys.read_change(&keys.key(DatabaseKey::Change(seq))).unwrap(), seq);
     assert_eq!(keys.read_all_doc(&keys.key(DatabaseKey::AllDoc("x"))).unwrap(), "x");
+    assert_eq!(keys.read_trash(&keys.key(DatabaseKey::Trash("h:a\0"))).unwrap(), "h:a\0");
     let (content, store) = (ContentId { sha256: [0; 32], length: 0 }, [0; 16]);
     assert_eq!(keys.read_content(&keys.key(DatabaseKey::Content(&content))).unwrap(), content);
     assert_eq!(keys.read_part(&keys.key(DatabaseKey::Part(&store, 256))).unwrap(), (store, 256));
@@ -135,7 +138,7 @@ fn subspaces_are_numbered_in_their_order() {
     for (at, subspace) in (0u64..).zip(Subspace::ALL) {
         assert_eq!(subspace.number(), at);
     }
-    assert_eq!(Subspace::ALL.last(), Some(&Subspace::ReplacedDocs), "the last one of the enum");
+    assert_eq!(Subspace::ALL.last(), Some(&Subspace::TrashDocs), "the last one of the enum");
 }
 
 #[test]

@@ -5,7 +5,8 @@
 //!   Policy,                                               0, or 1 if the last write wins; 2 more if partitioned
 //!   NextIndex, Count, (Index, Active) …,
 //!   Generation, Count, (DesignId, Position, Hash) …,      design documents that validate edits
-//!   [Unit, Number],                                       in format 2: bodies of replaced revisions that are kept
+//!   [Unit, Number],                                       in formats 2 and 4: bodies of replaced revisions that are kept
+//!   [Collections],                                        in formats 3 and 4: number of the last collection
 //!   State …)                                                      open 0; closing 1, To, Run; moved 2, To; arriving 3
 //! ```
 //!
@@ -30,6 +31,9 @@ const FORMAT: u64 = 1;
 
 /// The format of a database that keeps bodies of replaced revisions, or still has some: the row then has the setting.
 const FORMAT_KEEPING: u64 = 2;
+
+/// Added to the format of a database in which a collection began: the row then has the number of collections.
+const COLLECTED: u64 = 2;
 
 /// The units of the setting for replaced revisions.
 const KEPT_REVISIONS: u64 = 0;
@@ -108,6 +112,10 @@ pub(crate) struct Instance {
     pub(crate) validation: Validation,
     /// The replaced revisions whose bodies it keeps; `None` if it has none. Zero revisions while some are left.
     pub(crate) keep: Option<KeepReplaced>,
+    /// Number of the last collection of documents that no document names; see [`collect`](crate::write::collect). It is
+    /// even, or one more if an edit ended that collection. The last one alone may write. Zero if there was none, so that
+    /// nothing is condemned or in the trash.
+    pub(crate) collections: u64,
     pub(crate) state: DatabaseState,
 }
 
@@ -232,7 +240,8 @@ impl Instance {
 
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(48);
-        tuple::append_u64(&mut out, if self.keep.is_some() { FORMAT_KEEPING } else { FORMAT });
+        let format = if self.keep.is_some() { FORMAT_KEEPING } else { FORMAT };
+        tuple::append_u64(&mut out, format + if self.collections > 0 { COLLECTED } else { 0 });
         tuple::append_bytes(&mut out, &self.id);
         tuple::append_u64(&mut out, u64::from(self.incarnation));
         tuple::append_u64(
@@ -261,6 +270,9 @@ impl Instance {
             tuple::append_u64(&mut out, unit);
             tuple::append_u64(&mut out, number);
         }
+        if self.collections > 0 {
+            tuple::append_u64(&mut out, self.collections);
+        }
         match &self.state {
             DatabaseState::Open => tuple::append_u64(&mut out, OPEN),
             DatabaseState::Closing { to, run } => {
@@ -279,10 +291,12 @@ impl Instance {
 
     pub(crate) fn read(value: &[u8]) -> Result<Instance> {
         let mut reader = Reader::new(value);
-        let keeps = match reader.int()? {
+        let written = reader.int()?;
+        let collected = written > COLLECTED;
+        let keeps = match if collected { written - COLLECTED } else { written } {
             FORMAT => false,
             FORMAT_KEEPING => true,
-            other => return Err(Error::unknown_format(format!("a database in format {other}"))),
+            _ => return Err(Error::unknown_format(format!("a database in format {written}"))),
         };
         let (id, incarnation) = (reader.bytes()?, reader.int()?);
         let (format, rewrites) = match reader.int()? {
@@ -301,6 +315,7 @@ impl Instance {
         let indexes = Indexes::read(&mut reader)?;
         let validation = Validation::read(&mut reader)?;
         let keep = if keeps { Some(read_keep(&mut reader)?) } else { None };
+        let collections = if collected { reader.int()? } else { 0 };
         let state = read_state(&mut reader)?;
         reader.end()?;
         Ok(Instance {
@@ -315,6 +330,7 @@ impl Instance {
             indexes,
             validation,
             keep,
+            collections,
             state,
         })
     }
@@ -382,6 +398,7 @@ mod tests {
             indexes: Indexes::default(),
             validation: Validation::default(),
             keep: None,
+            collections: 0,
             state: DatabaseState::Open,
         }
     }
@@ -415,7 +432,9 @@ mod tests {
                     3 => Some(KeepReplaced::Revisions(0)),
                     _ => Some(KeepReplaced::Milliseconds(1 << 40)),
                 };
-                let instance = Instance { indexes, validation, rewrites, keep, state: state.clone(), ..base.clone() };
+                let collections = u64::from(validation.generation == 3) + 300 * u64::from(format == BodyFormat::Packed);
+                let instance =
+                    Instance { indexes, validation, rewrites, keep, collections, state: state.clone(), ..base.clone() };
                 let row = instance.write();
                 assert_eq!(Instance::read(&row).unwrap(), instance);
                 for cut in 0..row.len() {

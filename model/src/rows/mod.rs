@@ -14,4 +14,5 @@ pub(crate) mod revid;
 pub(crate) mod row;
 pub(crate) mod settings;
 pub(crate) mod stats;
+pub(crate) mod trash_row;
 pub(crate) mod tuple;

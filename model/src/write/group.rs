@@ -108,7 +108,7 @@ fn rounds(edits: &[Edit], fit: Vec<usize>) -> Vec<Vec<usize>> {
 
 /// Estimates the bytes that an edit affects. In an exploded body every comma of the text may mean a row. The
 /// ancestors are moved from the row of the extended branch to the new row, or come with the edit.
-fn estimate(edit: &Edit, revs_limit: usize, format: BodyFormat) -> usize {
+pub(super) fn estimate(edit: &Edit, revs_limit: usize, format: BodyFormat) -> usize {
     let text = edit.body.as_bytes();
     let rows = match format {
         BodyFormat::Exploded => memchr::memchr_iter(b',', text).count() + 1,

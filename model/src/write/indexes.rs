@@ -9,6 +9,7 @@ use crate::limits::DESIGN_PREFIX;
 use super::attempt::{Attempt, Decisions};
 use super::draft::Draft;
 use super::plan::Plan;
+use super::revive::Reviving;
 
 /// Whether edits or purges affect indexes: the database has indexes, or there are edits of design documents.
 pub(super) fn concern(decisions: &Decisions<'_>) -> bool {
@@ -42,7 +43,7 @@ pub(crate) fn touched<'d>(id: &'d str, edits: &'d [Draft<'_>], plan: &'d Plan) -
 impl<D: Database> Attempt<'_, '_, D> {
     /// Decides the changes of the indexes. A document whose rows there are damaged is refused, without affecting the
     /// others.
-    pub(super) async fn index_edits(&self, decisions: &mut Decisions<'_>) -> Result<Indexing> {
+    pub(super) async fn index_edits(&self, decisions: &mut Decisions<'_>, reviving: &mut Reviving) -> Result<Indexing> {
         let Decisions { instance, documents: decided } = decisions;
         let (mut documents, mut places) = (Vec::new(), Vec::new());
         for (place, one) in decided.iter().enumerate() {
@@ -54,13 +55,19 @@ impl<D: Database> Attempt<'_, '_, D> {
                 }
             }
         }
+        documents.extend(reviving.touched());
         if documents.is_empty() {
             return Ok(Indexing::default());
         }
         let mut indexing = self.documents.index_changes(self.transaction, instance, &documents, false).await?;
+        let mut damaged = Vec::new();
         for (at, error) in std::mem::take(&mut indexing.refused) {
-            decided[places[at]].plan = Err(error);
+            match places.get(at) {
+                Some(&place) => decided[place].plan = Err(error),
+                None => damaged.push((at - places.len(), error)),
+            }
         }
+        reviving.leave(&damaged);
         Ok(indexing)
     }
 }

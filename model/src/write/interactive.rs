@@ -28,7 +28,9 @@ use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
 use crate::rows::ancestors::Ancestors;
 use crate::rows::branch::{Branch, branches};
 use crate::rows::instance::Instance;
+use crate::rows::revid::RevId;
 use crate::write::edit::Edit;
+use crate::write::policy::ConflictPolicy;
 
 /// The reads of an edit's first round trip.
 pub(super) enum First<G, R> {
@@ -201,6 +203,42 @@ fn create(instance: &Instance, draft: &Draft<'_>, winner: Option<Branch>) -> Res
             Ok(Ok(Plan::new(Vec::new(), vec![new])?))
         }
     }
+}
+
+/// Decides the edit that revives a document over the tombstone that a collection made. `known` are all branches. The new
+/// leaf is a descendant of the tombstone, also if that was purged here: other replicas have it, and would take any other
+/// revision for one of those that it ended.
+pub(super) fn revive(instance: &Instance, draft: &Draft<'_>, tombstone: &RevId, known: Vec<Branch>) -> Result<Plan> {
+    if known.last().is_some_and(|winner| winner.leaf.not_deleted) {
+        return Err(Error::conflict());
+    }
+    let mut known = known;
+    for at in (0..known.len()).rev() {
+        if descends(&known[at], tombstone)? {
+            let target = known.remove(at);
+            let made = draft.made_over(Some(&target.leaf.rev))?;
+            return extend(instance, draft.edit, target, made, known);
+        }
+    }
+    let made = draft.made_over(Some(tombstone))?;
+    let limit = instance.revs_limit.saturating_sub(1) as usize;
+    let ancestors = Ancestors::EMPTY.of_child(tombstone.hash(), limit)?;
+    let fate = match instance.policy {
+        ConflictPolicy::KeepAll => Fate::Stays,
+        ConflictPolicy::LastWriteWins => Fate::Removed,
+    };
+    let known = known.into_iter().map(|branch| (branch, fate)).collect();
+    Plan::new(known, vec![NewLeaf::of(draft.edit, made, ancestors, 0)])
+}
+
+/// Whether the leaf of a branch is this revision, or follows it.
+fn descends(branch: &Branch, rev: &RevId) -> Result<bool> {
+    if branch.leaf.rev == *rev {
+        return Ok(true);
+    }
+    let Some(above) = branch.leaf.rev.position().checked_sub(rev.position() + 1) else { return Ok(false) };
+    let ancestor = branch.ancestors.iter().nth(usize::try_from(above).unwrap_or(usize::MAX)).transpose()?;
+    Ok(ancestor.is_some_and(|hash| hash == *rev.hash()))
 }
 
 fn extend(instance: &Instance, edit: &Edit, target: Branch, leaf: Leaf, others: Vec<Branch>) -> Result<Plan> {

@@ -17,6 +17,7 @@
 mod apply;
 mod attachments;
 mod attempt;
+pub(crate) mod collect;
 mod decide;
 mod draft;
 pub(crate) mod edit;
@@ -34,6 +35,7 @@ mod prepare;
 mod purge;
 pub(crate) mod quota;
 mod resolve;
+mod revive;
 mod rewrite;
 mod stem;
 pub(crate) mod txids;
@@ -64,6 +66,7 @@ use draft::{BodyContext, Draft, DraftMemory, Turn};
 use plan::Plan;
 use verdicts::Verdicts;
 
+pub use collect::{Collection, Condemned, Condemning, Discarded, InTrash, TrashPage};
 pub use edits::{Begun, Edits, Token};
 pub use rewrite::{REWRITE_JOBS, Rewriting};
 pub use stem::Stemming;

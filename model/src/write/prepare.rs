@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kv_api::Database;
+use kv_api::{Database, Transaction};
 
 use super::apply::Writer;
 use super::attachments::{self, Attached};
@@ -13,9 +13,11 @@ use super::draft::Draft;
 use super::indexes;
 use super::keep::Keeping;
 use super::plan::{Decided, Plan};
+use super::revive::Reviving;
 use crate::admin::edit_counts::EditCount;
 use crate::error::Result;
 use crate::indexes::Indexing;
+use crate::keys::DatabaseKey;
 use crate::rows::body::StoredBody;
 use crate::rows::instance::Instance;
 use crate::write::edit::EditResult;
@@ -30,6 +32,8 @@ pub(super) struct Prepared<'e> {
     bodies: Vec<Arc<StoredBody>>,
     attached: Option<Attached<'e>>,
     keeping: Option<Keeping>,
+    /// What is written for the documents that the edits name.
+    reviving: Reviving,
     indexing: Option<Indexing>,
     /// The row that counts edits, if the transaction must write one.
     edit_count: Option<EditCount>,
@@ -85,13 +89,17 @@ impl<'e, D: Database> Attempt<'_, 'e, D> {
         if self.missing_stub == MissingStub::FailsTheBatch {
             attachments::no_missing_stub(&decisions.documents)?;
         }
-        let (ready, bodies) = self.lay_out(&mut decisions, attached.is_some());
+        let (ready, mut bodies) = self.lay_out(&mut decisions, attached.is_some());
+        let mut reviving = Reviving::default();
+        if decisions.instance.collections > 0 {
+            reviving = Box::pin(self.prepare_reviving(&mut decisions, &mut bodies)).await?;
+        }
         let mut indexing = None;
         if indexes::concern(&decisions) {
-            indexing = Some(Box::pin(self.index_edits(&mut decisions)).await?);
+            indexing = Some(Box::pin(self.index_edits(&mut decisions, &mut reviving)).await?);
         }
-        let edit_count = self.documents.count_edits(self.transaction, ready.len()).await?;
-        Ok(Prepared { decisions, ready, bodies, attached, keeping, indexing, edit_count })
+        let edit_count = self.documents.count_edits(self.transaction, ready.len() + reviving.plans().count()).await?;
+        Ok(Prepared { decisions, ready, bodies, attached, keeping, reviving, indexing, edit_count })
     }
 
     /// Lays out the leaves that the plans add, and their attachments if there are any. Returns the plans that can be
@@ -141,7 +149,7 @@ impl<'e, D: Database> Attempt<'_, 'e, D> {
 
     /// Writes the rows of the plans. Returns the decisions, and the number of plans written.
     pub(super) async fn apply(&self, prepared: Prepared<'e>) -> Result<(Vec<Decided<'e>>, usize)> {
-        let Prepared { decisions, mut ready, bodies, attached, keeping, indexing, edit_count } = prepared;
+        let Prepared { decisions, mut ready, bodies, attached, keeping, reviving, indexing, edit_count } = prepared;
         let Decisions { instance, documents: decided } = decisions;
         let (transaction, keys) = (self.transaction, self.documents.keys());
         if let Some(attached) = attached {
@@ -154,7 +162,16 @@ impl<'e, D: Database> Attempt<'_, 'e, D> {
         if !ready.is_sorted_by_key(|ready| ready.turn) {
             ready.sort_unstable_by_key(|ready| ready.turn);
         }
-        let mut writer = Writer::new(transaction, keys, &instance, decided.len(), bodies);
+        let mut writer = Writer::new(transaction, keys, &instance, decided.len() + reviving.plans().count(), bodies);
+        // Chunks are read before the files that name them.
+        for (place, (id, plan, bodies)) in (decided.len()..).zip(reviving.plans()) {
+            writer.apply(place, id, plan, bodies, Vec::new());
+        }
+        reviving.write_rows(transaction, keys, &decided);
+        if reviving.ends_collection {
+            // Changes of indexes come later: their row has the number too.
+            transaction.set(keys.key(DatabaseKey::Instance), instance.write());
+        }
         for Ready { place, bodies, lists, .. } in ready {
             let Decided { id, plan, .. } = &decided[place];
             if let Ok(Some(plan)) = plan {

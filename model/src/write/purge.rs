@@ -3,17 +3,22 @@
 //! ```text
 //!  reads     the rows of the purges' UUIDs, the last purge, the number to remember  one round trip
 //!            all branches of each document
+//!            in a collected database, the row of each document in the trash
 //!  plans     only remove the named leaves; written like the plans of edits
 //!  writes    a row for each purge, and one for its UUID; clears the oldest ones beyond the limit
 //! ```
+//!
+//! Who purges the last leaf of a document wants it gone: what the trash has of it goes too, and cannot be brought back.
+//! A purge of old tombstones does not know the document, so it leaves one in the trash alone.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use kv_api::{Database, Read, Transaction, TransactionExt, TransactionOption};
 
 use super::attempt::{Attempt, Decisions, MissingStub, TARGET_BYTES};
 use super::is_too_much;
 use super::plan::{Decided, Fate, Plan};
+use super::revive::clear_row;
 use super::verdicts::Verdicts;
 use crate::admin::purge::{PurgeInfo, PurgeSettings, Unit, newest, read_seq, seq_of};
 use crate::documents::Documents;
@@ -21,6 +26,7 @@ use crate::error::{Error, Result, alone};
 use crate::keys::DatabaseKey;
 use crate::rows::branch::{Branch, branches};
 use crate::rows::revid::RevId;
+use crate::rows::trash_row::TrashRow;
 use crate::rows::tuple;
 use crate::write::edit::WriteMode;
 use crate::write::txids::Outcome;
@@ -47,6 +53,12 @@ impl<D: Database> Documents<D> {
                 })
                 .collect();
             let instance = instance.await?;
+            let mut trash = BTreeMap::new();
+            if instance.collections > 0 {
+                let ids: Vec<String> = units.iter().map(|unit| unit.id.to_owned()).collect();
+                trash = self.trash_rows(&transaction, &ids).await?;
+            }
+            let is_condemned = |row: &Result<TrashRow>| matches!(row, Ok(TrashRow { trashed: None, .. }));
             let mut results: Vec<Result<Vec<RevId>>> = Vec::with_capacity(units.len());
             let (mut decided, mut places) = (Vec::with_capacity(units.len()), Vec::with_capacity(units.len()));
             for (place, (unit, done, rows)) in reads.into_iter().enumerate() {
@@ -58,7 +70,10 @@ impl<D: Database> Documents<D> {
                     });
                     continue;
                 }
-                let known = branches(keys, unit.id, &rows.await?);
+                let mut known = branches(keys, unit.id, &rows.await?);
+                if unit.of_deleted && trash.get(unit.id).is_some_and(|row| !is_condemned(row)) {
+                    known = Ok(Vec::new());
+                }
                 let (purged, plan) = match alone(known.and_then(|known| plan(known, unit)))? {
                     Ok((purged, plan)) => (purged, Ok(plan)),
                     Err(damage) => (Vec::new(), Err(damage.of_document(unit.id))),
@@ -72,6 +87,11 @@ impl<D: Database> Documents<D> {
             let attempt = Attempt { missing_stub: MissingStub::FailsItsEdit, ..attempt };
             let prepared = attempt.prepare(Decisions { instance, documents: decided }).await?;
             let (decided, _) = attempt.apply(prepared).await?;
+            for Decided { id, plan, .. } in &decided {
+                if matches!(plan, Ok(Some(plan)) if plan.winner.is_none()) && trash.contains_key(*id) {
+                    clear_row(&transaction, keys, id);
+                }
+            }
             let before = seq_of(keys, &newest.await?.rows)?;
             let mut infos = Vec::with_capacity(decided.len());
             for (place, Decided { plan, .. }) in places.into_iter().zip(decided) {

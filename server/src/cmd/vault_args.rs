@@ -25,6 +25,11 @@ pub(crate) struct VaultArgs {
 }
 
 impl VaultArgs {
+    /// Whether a passphrase was given.
+    pub(super) fn has_passphrase(&self) -> bool {
+        self.passphrase_file.is_some()
+    }
+
     /// Which servers behind `https://` are trusted.
     pub(super) fn trust(&self) -> Result<Trust, RootsError> {
         self.source.trust()

@@ -1,9 +1,12 @@
-//! `couch-layer vault collect --dry-run`: which chunks no file needs, and what stands in the way of removing them.
+//! `couch-layer vault collect`: removes the chunks that no file needs, or says what stands in the way.
+
+use std::time::Duration;
 
 use chunks::vault::shown;
-use chunks::{Amount, CensusOptions, WouldCollect};
+use chunks::{Amount, CensusOptions, VaultCollectOptions, WouldCollect};
 use clap::Args;
 use indicatif::{DecimalBytes, HumanCount};
+use serde_json::Value;
 
 use super::progress::{self, Unit};
 use super::source::IfNoDatabase;
@@ -13,15 +16,22 @@ use crate::cmd::{Failure, failure};
 /// Number of chunks and of devices that are shown one by one.
 const SHOWN: usize = 20;
 
-/// Count the chunks in LiveSync's own form that no file needs, and say what stands in the way of removing them.
+/// Number of chunks that one run takes in a store that this process opens.
+const TAKEN: usize = 1_000_000;
+
+/// Remove the chunks in LiveSync's own form that no file needs.
 ///
-/// Nothing is removed: this version only counts. Where it cannot count safely, for example because a list of chunks
-/// cannot be read, the command says why and its exit status is 1.
+/// A run condemns them; a run after the grace period deletes them into a trash. A file that names one again brings it
+/// back, also from the trash. Nothing is done where the command cannot be sure, for example
+/// because a list of chunks cannot be read: it says why, and its exit status is 1.
 #[derive(Debug, Args)]
 pub(super) struct Collect {
-    /// Count, and change nothing; required
+    /// Count, and change nothing
     #[arg(long)]
     dry_run: bool,
+    /// Minimum time between condemning a chunk and deleting it: 30d, 12h
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "30d")]
+    grace: Duration,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
@@ -32,10 +42,7 @@ pub(super) struct Collect {
 impl Collect {
     pub(super) async fn run(self) -> Result<(), Failure> {
         if !self.dry_run {
-            return Err(failure(
-                "this version does not remove chunks that have documents of their own; with --dry-run it says which ones \
-                 no file names at present",
-            ));
+            return self.collect().await;
         }
         let chunks = self.vault.open(IfNoDatabase::Fail).await?.1;
         let bar = progress::counter(Unit::Documents);
@@ -46,6 +53,76 @@ impl Collect {
         progress::print(&if self.json { found.to_json().to_string() } else { report(&found) })?;
         if found.census.is_known() { Ok(()) } else { Err(failure("it is unknown which chunks no file needs")) }
     }
+}
+
+impl Collect {
+    async fn collect(self) -> Result<(), Failure> {
+        if self.vault.has_passphrase() {
+            return Err(failure(
+                "chunks are only removed where the database can read which ones a file needs, without the passphrase; \
+                 with --dry-run the passphrase is used",
+            ));
+        }
+        let source = self.vault.open(IfNoDatabase::Fail).await?.0;
+        let bar = progress::counter(Unit::Documents);
+        bar.set_message(format!("reading {}, documents:", self.vault.database));
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let census = CensusOptions { most_named: TAKEN, ..CensusOptions::default() };
+        let options = VaultCollectOptions { grace_ms: ms(self.grace), census };
+        let done = source.collect_vault(options, |done| bar.set_position(done)).await;
+        bar.finish_and_clear();
+        let done = done?;
+        progress::print(&if self.json { done.to_string() } else { collected(&done) })?;
+        match done["holds"].as_array().map(Vec::is_empty) {
+            Some(true) => Ok(()),
+            _ => Err(failure("nothing was removed")),
+        }
+    }
+}
+
+/// What a run did, from the JSON that tells it.
+fn collected(done: &Value) -> String {
+    let number = |value: &Value| HumanCount(value.as_u64().unwrap_or_default()).to_string();
+    let size = |value: &Value| DecimalBytes(value.as_u64().unwrap_or_default()).to_string();
+    let amount = |value: &Value| format!("{} chunks ({})", number(&value["count"]), size(&value["bytes"]));
+    let told = &done["collected"];
+    let mut lines = vec![format!("{} are needed by files", amount(&done["referenced"]))];
+    let holds = done["holds"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if !holds.is_empty() {
+        lines.push("Nothing may be removed now:".into());
+        lines.extend(holds.iter().map(|hold| format!("  {}", shown(hold.as_str().unwrap_or_default()))));
+        return lines.join("\n");
+    }
+    let trash = &told["trash"];
+    lines.push(format!(
+        "{} chunks were condemned; {} are condemned now",
+        number(&told["condemned"]),
+        number(&trash["condemned"])
+    ));
+    lines.push(format!(
+        "{} were deleted; {} are in the trash now",
+        amount(&told["deleted"]),
+        amount(&trash["deleted"])
+    ));
+    if trash["not_revived"].as_u64() > Some(0) {
+        let count = number(&trash["not_revived"]);
+        lines.push(format!("{count} chunks that a file named could not be brought back: `couch-layer check` says why"));
+    }
+    if trash["unreadable"].as_u64() > Some(0) {
+        let count = number(&trash["unreadable"]);
+        lines.push(format!("{count} rows of the trash cannot be read: `couch-layer check` says why"));
+    }
+    let left = &told["left"];
+    if left["count"].as_u64() > Some(0) {
+        lines.push(format!("{} chunks stay for another reason:", number(&left["count"])));
+        let named = left["named"].as_array().into_iter().flatten();
+        let text = |value: &Value| shown(value.as_str().unwrap_or_default()).to_string();
+        lines.extend(named.map(|one| format!("  {}: {}", text(&one["chunk"]), text(&one["why"]))));
+    }
+    if told["more"] == Value::Bool(true) {
+        lines.push("There are more: run it again".into());
+    }
+    lines.join("\n")
 }
 
 fn report(found: &WouldCollect) -> String {

@@ -65,6 +65,7 @@ const BODIES: &[(&str, &str, &[&str])] = &[
         r#"{"view":"v","design":{"views":{"v":{"map":"doc => emit(1)"},<"%":{"map":"x"}>}}}"#,
         r#"{"view":"v","design":{<"%":0>,"views":{"v":{"map":"doc => emit(1)"}}}}"#,
     ]),
+    ("POST", "/{db}/_couch_layer/vault", &[r#"{"grace":"<1|>"}"#]),
     ("POST", "/{db}/_revs_diff", REVISIONS),
     ("POST", "/{db}/_missing_revs", REVISIONS),
     ("PUT", "/{db}/_keep_replaced", &[r#"{<"%":0>}"#]),

@@ -27,6 +27,7 @@ mod purges;
 mod repair;
 mod replaced;
 mod report;
+mod trash;
 mod validation;
 mod views;
 
@@ -159,6 +160,12 @@ impl<D: Database> Documents<D> {
                 }
                 // Walked with the rows of replaced revisions.
                 Subspace::ReplacedDocs => {}
+                Subspace::Trash => {
+                    let checked = self.check_trash(&mut report).await;
+                    noted("the trash", checked, &mut report)?;
+                }
+                // Read with the rows of the trash.
+                Subspace::TrashDocs => {}
                 Subspace::Views => {
                     let checked = self.check_view_groups(&mut report).await;
                     noted("views", checked, &mut report)?;

@@ -190,7 +190,9 @@ impl<D: Database> Departing<D> {
             | Subspace::Views
             | Subspace::Counts
             | Subspace::Replaced
-            | Subspace::ReplacedDocs => true,
+            | Subspace::ReplacedDocs
+            | Subspace::Trash
+            | Subspace::TrashDocs => true,
         };
         let ranges = Subspace::ALL.into_iter().filter(goes).map(|subspace| keys.bounds(DatabaseKey::All(subspace)));
         let ranges: Vec<(Vec<u8>, Vec<u8>)> = ranges.collect();

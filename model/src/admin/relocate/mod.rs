@@ -396,7 +396,9 @@ where
                 | Subspace::Purges
                 | Subspace::Counts
                 | Subspace::Replaced
-                | Subspace::ReplacedDocs => {
+                | Subspace::ReplacedDocs
+                | Subspace::Trash
+                | Subspace::TrashDocs => {
                     let (source, key) = (&self.departing.documents, DatabaseKey::All(subspace));
                     let ranges = mirror::Ranges::whole(source, &self.arriving.documents, key);
                     let mut cursor = Some(ranges.begin());

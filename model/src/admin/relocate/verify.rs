@@ -266,7 +266,9 @@ impl<S: Database, T: Database> Comparison<S, T> {
                 | Subspace::Purges
                 | Subspace::Counts
                 | Subspace::Replaced
-                | Subspace::ReplacedDocs => {
+                | Subspace::ReplacedDocs
+                | Subspace::Trash
+                | Subspace::TrashDocs => {
                     if let Some(what) = self.first_difference(DatabaseKey::All(subspace)).await? {
                         self.differs(None, what);
                     }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use chunks::{VaultCollectOptions, VaultCollected, collect_vault};
 use kv_api::AnyDatabase;
 use model::{BodyFormat, CheckReport, CreateOptions, Documents, ErrorKind, Layer, LayerOptions, Repair};
 use peer::Peer;
@@ -116,6 +117,14 @@ impl Local {
         progress: impl FnMut(&str, u64) + Send,
     ) -> Result<Checked, Failure> {
         Ok(check_views(&Functions::new(THREADS), &self.documents, report, progress).await?)
+    }
+
+    pub(super) async fn collect_vault(
+        &self,
+        options: VaultCollectOptions,
+        progress: impl FnMut(u64) + Send,
+    ) -> Result<VaultCollected, Failure> {
+        Ok(collect_vault(&self.documents, options, progress).await?)
     }
 
     pub(super) async fn format(&self) -> Result<(String, bool), Failure> {

@@ -10,11 +10,13 @@ mod remote;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chunks::VaultCollectOptions;
 use chunks::store::{DocumentStore, PeerStore};
 use clap::Args;
 use kv_api::AnyDatabase;
 use model::{BodyFormat, Edit, JsonText, Layer, LayerOptions, SystemEnvironment, WriteMode};
 use peer::{Address, ErrorKind, Peer, Steady, Trust};
+use serde_json::{Value, json};
 
 use crate::cmd::tls_args::{RootsError, TrustArgs};
 use crate::cmd::{Failure, failure};
@@ -249,6 +251,24 @@ impl Source {
         match &self.place {
             Whereabouts::Local(local) => local.check(progress).await,
             Whereabouts::Remote(remote) => remote.check().await,
+        }
+    }
+
+    /// One run of a collection of a vault's chunks, as JSON. Calls `progress` with the number of documents read, if this
+    /// process has the store open.
+    pub(crate) async fn collect_vault(
+        &self,
+        options: VaultCollectOptions,
+        progress: impl FnMut(u64) + Send,
+    ) -> Result<Value, Failure> {
+        match &self.place {
+            Whereabouts::Local(local) => Ok(local.collect_vault(options, progress).await?.to_json()),
+            Whereabouts::Remote(remote) => {
+                // Times of a request are whole seconds: no shorter than asked.
+                let asked = json!({"grace": format!("{}s", options.grace_ms.div_ceil(1_000))});
+                let answer = remote.collect_vault(asked.to_string().into_bytes()).await?;
+                Ok(serde_json::from_slice(answer.as_bytes())?)
+            }
         }
     }
 

@@ -108,6 +108,11 @@ impl Remote {
         })
     }
 
+    /// One run of a collection of a vault's chunks within the server.
+    pub(super) async fn collect_vault(&self, asked: Vec<u8>) -> Result<JsonText, Failure> {
+        self.ask(Method::POST, &["_couch_layer", "vault"], Some(asked)).await
+    }
+
     pub(super) async fn format(&self) -> Result<(String, bool), Failure> {
         let answer = self.ask(Method::GET, &FORMAT, None).await?;
         let format = answer.get("format").and_then(|format| Some(format.as_str()?.into_owned()));

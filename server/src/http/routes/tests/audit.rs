@@ -99,6 +99,7 @@ const CASES: &[Case] = &[
     // A store in memory cannot be relocated. Tests of relocations send these to other stores.
     case("/{db}/_couch_layer/purge_tombstones", "POST", r#"{"older":"90d","dry_run":true}"#),
     case("/{db}/_couch_layer/try_view", "POST", r#"{"design":{"views":{"v":{"map":"doc => emit(1)"}}},"view":"v"}"#),
+    case("/{db}/_couch_layer/vault", "POST", "{}"),
     case("/{db}/_couch_layer/relocate", "DELETE", "").to("/db/_couch_layer/relocate?to=mem:"),
     case("/{db}/_couch_layer/relocate", "POST", r#"{"to":"mem:"}"#),
     case("/{db}/_revs_diff", "POST", r#"{"docid":["1-11111111111111111111111111111111"]}"#),
@@ -166,6 +167,7 @@ const UNSUCCESSFUL: &[(&str, &str, u16)] = &[
     ("/_reshard/*", "*", 501),
     ("/{db}/_couch_layer/relocate", "DELETE", 400),
     ("/{db}/_couch_layer/relocate", "POST", 400),
+    ("/{db}/_couch_layer/vault", "POST", 412),
     ("/_search_analyze", "GET,HEAD,POST", 503),
     ("/{db}/_index/*", "*", 404),
     ("/{db}/{ddoc}/_view/*", "*", 405),

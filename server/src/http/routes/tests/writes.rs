@@ -66,6 +66,7 @@ const NO_WRITES: &[&str] = &[
     "/{db}/_couch_layer/relocate",
     "/{db}/_couch_layer/purge_tombstones",
     "/{db}/_couch_layer/try_view",
+    "/{db}/_couch_layer/vault",
     "/{db}/_keep_replaced",
     "/{db}/_revs_limit",
     "/{db}/_security",

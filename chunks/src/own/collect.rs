@@ -1,0 +1,156 @@
+//! Removes the chunks with documents of their own that no file needs.
+//!
+//! ```text
+//!  run 1    begin ─► census ─► condemn                                            edits of files acquit, or bring back,
+//!  run 2    begin ─► census ─► delete into the trash what run 1 condemned         what they name, at any time
+//! ```
+//!
+//! The database does the steps (`model`, `write/collect.rs`), and says why none of them takes a chunk that a file names.
+//! Here the chunks are found, and what holds everything back. Nothing is condemned or removed while anything does.
+
+use kv_api::Database;
+use model::{Collection, Documents};
+use serde_json::{Value, json};
+
+use super::census::{Amount, CensusOptions};
+use super::cut;
+use super::json::amount;
+use super::trash::Trash;
+use super::would_collect::WouldCollect;
+use crate::ChunkStore;
+use crate::error::{Result, StoreError};
+use crate::store::PeerStore;
+
+/// Rows of the trash that are read at a time.
+const ROWS: usize = 1_000;
+/// Number of chunks that stay for a reason and are named.
+const NAMED_LEFT: usize = 20;
+
+/// Options of a collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VaultCollectOptions {
+    /// Time between condemning a chunk and deleting it, in milliseconds.
+    pub grace_ms: u64,
+    /// The census. A run condemns or deletes at most as many chunks as it names.
+    pub census: CensusOptions,
+}
+
+/// What a collection did.
+#[derive(Clone, Debug)]
+pub struct VaultCollected {
+    /// What was found. If it has anything that holds back, nothing was done.
+    pub found: WouldCollect,
+    /// Number of chunks that are condemned since this run.
+    pub condemned: u64,
+    /// Chunks that were deleted into the trash.
+    pub deleted: Amount,
+    /// What is condemned and in the trash after this run.
+    pub trash: Trash,
+    /// Chunks that were to be condemned or deleted and stay, with reasons: how many, and the first.
+    pub left: (u64, Vec<(String, String)>),
+    /// Whether there are more unreferenced chunks than one run takes.
+    pub more: bool,
+}
+
+/// Collects the chunks of a vault in a database of this process. An interrupted run leaves a consistent state, and the
+/// next one goes on. Of two runs at once the first ends with an error. `progress` gets the number of documents read.
+///
+/// # Errors
+/// Those of [`ChunkStore::would_collect`], which has the reasons why nothing is done; the store's failures.
+pub async fn collect_vault<D: Database>(
+    documents: &Documents<D>,
+    options: VaultCollectOptions,
+    progress: impl FnMut(u64) + Send,
+) -> Result<VaultCollected> {
+    let chunks = ChunkStore::new(std::sync::Arc::new(PeerStore::local(documents.clone())));
+    // The first one begins after its census, so a vault that is refused pays nothing. So it may only condemn: another
+    // first run may have condemned meanwhile, and a file may have named a chunk before that.
+    let collection = match documents.last_collection().await.map_err(StoreError::from)? {
+        0 => None,
+        _ => Some(documents.begin_collection().await.map_err(StoreError::from)?),
+    };
+    let found = chunks.would_collect(options.census, progress).await?;
+    let unreferenced = found.census.unreferenced_named.first.clone();
+    let more = found.census.unreferenced.count > unreferenced.len() as u64;
+    let mut done = VaultCollected {
+        found,
+        condemned: 0,
+        deleted: Amount::default(),
+        trash: Trash::default(),
+        left: (0, Vec::new()),
+        more,
+    };
+    if done.found.holds.is_empty() && done.found.census.is_known() {
+        match collection {
+            Some(collection) => done.take(documents, collection, &unreferenced, options).await,
+            None if unreferenced.is_empty() => Ok(()),
+            None => done.condemn_first(documents, &unreferenced).await,
+        }
+        .map_err(StoreError::from)?;
+    }
+    done.trash = Trash::read(documents).await?;
+    Ok(done)
+}
+
+impl VaultCollected {
+    /// The only step of a vault's first collection.
+    async fn condemn_first<D: Database>(
+        &mut self,
+        documents: &Documents<D>,
+        unreferenced: &[String],
+    ) -> model::Result<()> {
+        let condemning = documents.begin_condemning().await?;
+        let done = documents.condemn(condemning, unreferenced).await?;
+        self.condemned = done.documents;
+        self.stay(done.left);
+        Ok(())
+    }
+
+    /// Carries out the steps. `unreferenced` are in order.
+    async fn take<D: Database>(
+        &mut self,
+        documents: &Documents<D>,
+        collection: Collection,
+        unreferenced: &[String],
+        options: VaultCollectOptions,
+    ) -> model::Result<()> {
+        // A chunk that was condemned by mistake, beside an edit, begins anew.
+        let mut next = (!self.more).then_some(None);
+        while let Some(from) = next {
+            let page = documents.trash(from, ROWS).await?;
+            let condemned = page.documents.into_iter().filter(|one| one.trashed.is_none()).map(|one| one.id);
+            let named: Vec<String> = condemned.filter(|id| unreferenced.binary_search(id).is_err()).collect();
+            documents.acquit(collection, &named).await?;
+            next = page.next.map(Some);
+        }
+        let discarded = documents.discard_condemned(collection, unreferenced, options.grace_ms).await?;
+        self.deleted = Amount { count: discarded.documents, bytes: discarded.bytes };
+        self.stay(discarded.left);
+        let done = documents.condemn(collection, &discarded.not_condemned).await?;
+        self.condemned = done.documents;
+        self.stay(done.left);
+        Ok(())
+    }
+
+    /// Counts chunks that stay, and names the first.
+    fn stay(&mut self, left: Vec<(String, String)>) {
+        self.left.0 += left.len() as u64;
+        let more = NAMED_LEFT.saturating_sub(self.left.1.len());
+        self.left.1.extend(left.into_iter().take(more));
+    }
+
+    /// The same for programs.
+    pub fn to_json(&self) -> Value {
+        let mut told = self.found.to_json();
+        let VaultCollected { condemned, deleted, trash, left, more, .. } = self;
+        let named: Vec<Value> = left.1.iter().map(|(id, why)| json!({"chunk": cut(id), "why": cut(why)})).collect();
+        told["collected"] = json!({
+            "condemned": condemned,
+            "deleted": amount(deleted),
+            "trash": trash.to_json(),
+            "left": {"count": left.0, "named": named},
+            "more": more,
+        });
+        told
+    }
+}

@@ -1,0 +1,465 @@
+//! Collections of a vault that LiveSync writes, beside devices that are offline, return, undo, rename, restore old
+//! versions, and join late.
+//!
+//! Each device is a database of its own, as PouchDB is: it replicates in both directions, pulls tombstones, and sends
+//! only what the server does not know. A device that goes back to an old version writes the file alone if the chunks are
+//! live in its own database; otherwise it writes them again, as LiveSync does from the file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use chunks::store::{Body, DocumentStore, Edit, Leaf, PeerStore};
+use chunks::{CensusOptions, Error, VaultCollectOptions, VaultCollected, collect_vault};
+use conformance::chaos::Chaos;
+use conformance::interleave::interleave;
+use engine_mem::MemDatabase;
+use kv_api::AnyDatabase;
+use model::{CreateOptions, Documents, JsonText, Layer, LayerOptions, Purge};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::json;
+
+use crate::fixtures::Fixture;
+use crate::support::{World, last_seq};
+
+crate::on_every_engine!(no_device_ever_loses_a_chunk_to_a_collection on mem lsm);
+crate::on_every_engine!(a_collection_without_a_trash_is_seen_to_lose_chunks on mem);
+crate::scenarios!(
+    a_device_that_was_away_undoes_what_was_collected,
+    a_vault_of_livesync_gets_its_space_back,
+    what_cannot_be_known_holds_everything_back,
+);
+
+const MILESTONE: &str = "_local/obsydian_livesync_milestone";
+const FILES: usize = 5;
+const DEVICES: usize = 4;
+const STEPS: usize = 120;
+const SEEDS: u64 = 6;
+
+fn options() -> VaultCollectOptions {
+    VaultCollectOptions { grace_ms: 0, census: CensusOptions { most_named: 10_000, ..CensusOptions::default() } }
+}
+
+/// Two devices have connected just now.
+async fn connected(world: &World, name: &str, store: &dyn DocumentStore) {
+    let device = json!({"device_name": "phone", "progress": last_seq(store).await, "last_connected": 1});
+    let body = json!({"type": "milestoneinfo", "accepted_nodes": ["a"], "node_info": {"a": device}});
+    world.put_local(name, MILESTONE, body.as_object().unwrap().clone()).await;
+}
+
+async fn collect(world: &World, name: &str) -> Result<VaultCollected, Error> {
+    let documents: Documents<AnyDatabase> = world.documents(name).await;
+    connected(world, name, &*world.opened(name).await).await;
+    collect_vault(&documents, options(), |_| ()).await
+}
+
+/// Purges what is in the trash, tombstones and all, as only an owner does. Returns how many documents went.
+async fn empty_trash(world: &World, name: &str) -> u64 {
+    let (documents, store) = (world.documents(name).await, world.opened(name).await);
+    let page = documents.trash(None, 10_000).await.unwrap();
+    let ids: Vec<String> = page.documents.into_iter().filter(|one| one.trashed.is_some()).map(|one| one.id).collect();
+    let leaves = store.leaves(&ids, true).await.unwrap();
+    let revs = |leaves: Vec<Leaf>| leaves.into_iter().map(|leaf| leaf.rev.parse().unwrap()).collect();
+    let purges: Vec<Purge> = ids.into_iter().zip(leaves).map(|(id, all)| Purge::new(id, revs(all))).collect();
+    documents.purge(&purges).await.unwrap().into_iter().for_each(|purged| drop(purged.unwrap()));
+    purges.len() as u64
+}
+
+fn file(path: &str, chunks: &[String], deleted: bool) -> Body {
+    let mut body = json!({"path": path, "children": chunks, "type": "plain", "size": 1, "ctime": 1, "mtime": 1,
+        "eden": {}});
+    if deleted {
+        body["deleted"] = json!(true);
+    }
+    body.as_object().unwrap().clone()
+}
+
+fn named(leaf: &Leaf) -> Vec<String> {
+    let children = leaf.body.get("children").and_then(|list| list.as_array());
+    children.into_iter().flatten().map(|id| id.as_str().unwrap().to_owned()).collect()
+}
+
+async fn live_leaves(store: &dyn DocumentStore, id: &str) -> Vec<Leaf> {
+    let mut leaves = store.leaves(&[id.to_owned()], true).await.unwrap().remove(0);
+    leaves.retain(|leaf| !leaf.deleted);
+    leaves
+}
+
+/// A device: its database, and how far it has replicated.
+struct Device {
+    store: Arc<dyn DocumentStore>,
+    pushed: Option<String>,
+    pulled: Option<String>,
+}
+
+/// Replicates what changed since a sequence. Revisions that are known change nothing.
+async fn replicate(from: &dyn DocumentStore, to: &dyn DocumentStore, since: &mut Option<String>) {
+    loop {
+        let changes = from.changes(since.as_deref(), 50).await.unwrap();
+        let ids: Vec<String> = changes.rows.into_iter().map(|row| row.id).collect();
+        let all = from.leaves(&ids, true).await.unwrap();
+        let leaves =
+            ids.into_iter().zip(all).flat_map(|(id, leaves)| leaves.into_iter().map(move |one| (id.clone(), one)));
+        to.graft(leaves.collect()).await.unwrap();
+        *since = Some(changes.last_seq);
+        if !changes.more {
+            return;
+        }
+    }
+}
+
+impl Device {
+    async fn new(world: &World, name: &str) -> Device {
+        Device { store: world.database(name).await, pushed: None, pulled: None }
+    }
+
+    async fn sync(&mut self, server: &dyn DocumentStore, pull_first: bool) {
+        if pull_first {
+            replicate(server, &*self.store, &mut self.pulled).await;
+        }
+        replicate(&*self.store, server, &mut self.pushed).await;
+        replicate(server, &*self.store, &mut self.pulled).await;
+    }
+
+    async fn has(&self, chunk: &str) -> bool {
+        !live_leaves(&*self.store, chunk).await.is_empty()
+    }
+
+    /// Keeps the winner of each file.
+    async fn resolve(&self) {
+        for file in 0..FILES {
+            let id = format!("f{file}.md");
+            for loser in live_leaves(&*self.store, &id).await.into_iter().skip(1) {
+                let edit = Edit::delete(&id, loser.rev);
+                self.store.write(vec![edit]).await.unwrap().remove(0).unwrap();
+            }
+        }
+    }
+
+    /// Writes a file's document, and those of its chunks that are not live here, as LiveSync does.
+    async fn write(&self, id: &str, chunks: &[String], deleted: bool) {
+        let chunks_to_write: BTreeSet<&String> = chunks.iter().collect();
+        for chunk in chunks_to_write {
+            if !self.has(chunk).await {
+                let body = json!({"type": "leaf", "data": format!("text of {chunk}")}).as_object().unwrap().clone();
+                let edit = Edit { id: chunk.clone(), rev: None, deleted: false, body };
+                self.store.write(vec![edit]).await.unwrap().remove(0).unwrap();
+            }
+        }
+        let rev = live_leaves(&*self.store, id).await.into_iter().next().map(|leaf| leaf.rev);
+        let edit = Edit { id: id.into(), rev, deleted: false, body: file(id, chunks, deleted) };
+        self.store.write(vec![edit]).await.unwrap().remove(0).unwrap();
+    }
+}
+
+/// The chunks that a live leaf of a file names and that the database has not.
+async fn lost(store: &dyn DocumentStore) -> Vec<String> {
+    let mut lost = Vec::new();
+    for file in 0..FILES {
+        for leaf in live_leaves(store, &format!("f{file}.md")).await {
+            for chunk in named(&leaf) {
+                if live_leaves(store, &chunk).await.is_empty() {
+                    lost.push(format!("{chunk} of f{file}.md at {}", leaf.rev));
+                }
+            }
+        }
+    }
+    lost
+}
+
+/// What plays showed.
+#[derive(Debug, Default)]
+struct Shown {
+    deleted: u64,
+    revived: u64,
+    undone: usize,
+    held: usize,
+    purged: u64,
+    lost: Vec<String>,
+}
+
+struct Play<'w> {
+    world: &'w World,
+    name: String,
+    dice: StdRng,
+    server: Arc<dyn DocumentStore>,
+    devices: Vec<Device>,
+    /// Old versions of each file, which people remember.
+    versions: BTreeMap<usize, Vec<Vec<String>>>,
+    next: usize,
+    shown: Shown,
+}
+
+impl Play<'_> {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.dice.random_range(0..sides)
+    }
+
+    async fn step(&mut self, purge: bool) {
+        let (device, file) = (self.roll(self.devices.len()), self.roll(FILES));
+        let id = format!("f{file}.md");
+        let now = live_leaves(&*self.devices[device].store, &id).await;
+        let current = now.first().map(named).unwrap_or_default();
+        match self.roll(16) {
+            // An edit: most of the chunks stay.
+            0..=3 => {
+                let mut chunks = current;
+                chunks.truncate(self.roll(4));
+                for _ in 0..=self.roll(2) {
+                    self.next += 1;
+                    chunks.push(format!("h:{}x{}", self.name, self.next));
+                }
+                self.devices[device].write(&id, &chunks, false).await;
+                self.versions.entry(file).or_default().push(chunks);
+            }
+            // Somebody undoes, or restores an old version: of this file or of another one.
+            4..=6 => {
+                let of = if self.roll(4) == 0 { self.roll(FILES) } else { file };
+                let Some(count) = self.versions.get(&of).map(Vec::len) else { return };
+                let back = self.roll(count);
+                let old = self.versions[&of][back].clone();
+                let mut alone = true;
+                for chunk in &old {
+                    alone &= self.devices[device].has(chunk).await;
+                }
+                self.shown.undone += usize::from(alone);
+                self.devices[device].write(&id, &old, false).await;
+            }
+            7 => self.devices[device].write(&id, &current, true).await,
+            // A rename: another file has the chunks, and this one ends.
+            8 if !now.is_empty() => {
+                let to = self.roll(FILES);
+                if to != file {
+                    self.devices[device].write(&format!("f{to}.md"), &current, false).await;
+                    self.devices[device].write(&id, &[], true).await;
+                }
+            }
+            // The first devices are seldom away, the last one for long.
+            9..=12 => {
+                if self.roll(DEVICES) >= device {
+                    let (server, pull_first) = (self.server.clone(), self.roll(2) == 0);
+                    self.devices[device].sync(&*server, pull_first).await;
+                    // Mostly somebody resolves the conflicts at once.
+                    if self.roll(4) > 0 {
+                        self.devices[device].resolve().await;
+                        self.devices[device].sync(&*server, pull_first).await;
+                    }
+                }
+            }
+            _ => {
+                let done = collect(self.world, &self.name).await.unwrap();
+                self.shown.held += usize::from(!done.found.holds.is_empty());
+                self.shown.deleted += done.deleted.count;
+                if purge {
+                    self.shown.purged += empty_trash(self.world, &self.name).await;
+                }
+            }
+        }
+    }
+}
+
+async fn play(world: &World, seed: u64, purge: bool) -> Shown {
+    println!("seed {seed}");
+    let name = format!("vault{seed}");
+    let server = world.database(&name).await;
+    world.keep_replaced(&name).await;
+    let mut devices = Vec::new();
+    for number in 0..DEVICES - 1 {
+        devices.push(Device::new(world, &format!("device{seed}-{number}")).await);
+    }
+    let dice = StdRng::seed_from_u64(seed);
+    let (versions, shown) = (BTreeMap::new(), Shown::default());
+    let mut play = Play { world, name: name.clone(), dice, server, devices, versions, next: 0, shown };
+    for step in 0..STEPS {
+        if step == STEPS / 2 {
+            // One joins late.
+            let mut device = Device::new(world, &format!("device{seed}-late")).await;
+            device.sync(&*play.server, true).await;
+            play.devices.push(device);
+        }
+        play.step(purge).await;
+        let lost = lost(&*play.server).await;
+        play.shown.lost.extend(lost.into_iter().map(|what| format!("{what} (seed {seed}, step {step})")));
+    }
+    // All come home, and everybody has everything.
+    for _ in 0..2 {
+        for at in 0..DEVICES {
+            let server = play.server.clone();
+            play.devices[at].sync(&*server, at % 2 == 0).await;
+        }
+    }
+    let mut stores = vec![play.server.clone()];
+    stores.extend(play.devices.iter().map(|device| device.store.clone()));
+    for (number, store) in stores.iter().enumerate() {
+        let lost = lost(&**store).await;
+        play.shown.lost.extend(lost.into_iter().map(|what| format!("{what} (seed {seed}, at the end, in {number})")));
+    }
+    let left = world.documents(&name).await.trash(None, 10_000).await.unwrap();
+    let in_trash = left.documents.iter().filter(|one| one.trashed.is_some()).count() as u64;
+    play.shown.revived = play.shown.deleted - play.shown.purged - in_trash;
+    let report = world.documents(&name).await.check(|_| {}).await.unwrap();
+    assert!(report.is_sound(), "{:?}", report.problems);
+    play.shown
+}
+
+async fn play_all(world: &World, purge: bool) -> Shown {
+    let mut all = Shown::default();
+    for seed in 0..SEEDS {
+        let shown = play(world, seed, purge).await;
+        all.deleted += shown.deleted;
+        all.revived += shown.revived;
+        all.undone += shown.undone;
+        all.held += shown.held;
+        all.purged += shown.purged;
+        all.lost.extend(shown.lost);
+    }
+    let Shown { deleted, revived, undone, held, purged, lost } = &all;
+    println!(
+        "{deleted} deleted, {revived} revived, {purged} purged, {undone} undone, {held} held, {} lost",
+        lost.len()
+    );
+    all
+}
+
+async fn no_device_ever_loses_a_chunk_to_a_collection(world: World) {
+    let shown = play_all(&world, false).await;
+    assert!(shown.lost.is_empty(), "{:#?}", shown.lost);
+    assert!(shown.deleted > 50 && shown.revived > 10 && shown.undone > 20, "too little to prove anything: {shown:?}");
+}
+
+async fn a_collection_without_a_trash_is_seen_to_lose_chunks(world: World) {
+    let shown = play_all(&world, true).await;
+    assert!(!shown.lost.is_empty(), "the play does not notice: {shown:?}");
+}
+
+/// Two first runs at once: each has made its census before a file names a chunk again. The one that begins last finds
+/// the chunk condemned by the other.
+#[tokio::test]
+async fn two_first_runs_at_once_delete_nothing() {
+    let engine = MemDatabase::new();
+    let layer = Layer::open(engine.clone(), LayerOptions::default()).await.unwrap();
+    let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
+    let store = PeerStore::local(documents.clone());
+    let edit = |id: &str, body: Body| Edit { id: id.into(), rev: None, deleted: false, body };
+    let chunk = json!({"type": "leaf", "data": "text"}).as_object().unwrap().clone();
+    let edits = vec![edit("h:1", chunk), edit("f0.md", file("f0.md", &[], false))];
+    store.write(edits).await.unwrap().into_iter().for_each(|written| drop(written.unwrap()));
+    let device = json!({"device_name": "phone", "progress": last_seq(&store).await, "last_connected": 1});
+    let milestone = json!({"type": "milestoneinfo", "accepted_nodes": ["a"], "node_info": {"a": device}});
+    documents.put_local(MILESTONE, None, JsonText::from_serde(&milestone).unwrap()).await.unwrap();
+
+    async fn run(engine: Chaos<MemDatabase>) -> VaultCollected {
+        let layer = Layer::open(engine, LayerOptions::default()).await.unwrap();
+        collect_vault(&layer.database("db").await.unwrap(), options(), |_| ()).await.unwrap()
+    }
+    // The first commit of each run is its beginning, after its census.
+    let name = async || {
+        let named = edit("f1.md", file("f1.md", &["h:1".to_owned()], false));
+        store.write(vec![named]).await.unwrap().remove(0).unwrap();
+    };
+    let first = async || {
+        let (first, was_held) = interleave(engine.clone(), 0, run, name).await;
+        assert!(was_held && first.condemned == 1, "{first:?}");
+    };
+    let (second, was_held) = interleave(engine.clone(), 0, run, first).await;
+    assert!(was_held, "{second:?}");
+    assert_eq!((second.deleted.count, second.condemned, second.trash.condemned), (0, 0, 1));
+    assert_eq!(live_leaves(&store, "h:1").await.len(), 1, "a file names it");
+    // The next run sees the file.
+    let third = collect_vault(&documents, options(), |_| ()).await.unwrap();
+    assert_eq!((third.deleted.count, third.trash.condemned), (0, 0));
+}
+
+/// The loss that the trash prevents, step by step.
+async fn a_device_that_was_away_undoes_what_was_collected(world: World) {
+    for (name, purge) in [("kept", false), ("purged", true)] {
+        let server = world.database(name).await;
+        let mut desk = Device::new(&world, &format!("{name}-desk")).await;
+        let mut phone = Device::new(&world, &format!("{name}-phone")).await;
+        let (old, new) = (vec!["h:old".to_owned()], vec!["h:new".to_owned()]);
+        desk.write("f0.md", &old, false).await;
+        desk.sync(&*server, true).await;
+        phone.sync(&*server, true).await;
+        desk.write("f0.md", &new, false).await;
+        desk.sync(&*server, true).await;
+        phone.sync(&*server, true).await;
+
+        // The phone goes away, and undoes: it has the chunk.
+        assert!(phone.has("h:old").await);
+        phone.write("f0.md", &old, false).await;
+        for (condemned, deleted) in [(1, 0), (0, 1), (0, 0)] {
+            let done = collect(&world, name).await.unwrap();
+            assert_eq!((done.condemned, done.deleted.count, done.left.0), (condemned, deleted, 0), "{name}");
+        }
+        if purge {
+            assert_eq!(empty_trash(&world, name).await, 1);
+        }
+        desk.sync(&*server, true).await;
+        phone.sync(&*server, true).await;
+        desk.sync(&*server, true).await;
+        let all = [lost(&*server).await, lost(&*desk.store).await];
+        assert_eq!(all.iter().all(Vec::is_empty), !purge, "{name}: {all:?}");
+        if !purge {
+            let text = live_leaves(&*desk.store, "h:old").await[0].body["data"].clone();
+            assert_eq!(text, json!("text of h:old"));
+            assert!(phone.has("h:old").await);
+        }
+    }
+}
+
+async fn a_vault_of_livesync_gets_its_space_back(world: World) {
+    for (number, fixture) in [Fixture::Plain, Fixture::Encrypted].into_iter().enumerate() {
+        let name = format!("vault{number}");
+        let store = fixture.load(&world, &name).await;
+        let before = store.figures().await.unwrap();
+        let first = collect(&world, &name).await.unwrap();
+        assert_eq!(
+            (first.condemned, first.deleted.count, first.trash.condemned, first.trash.deleted.count),
+            (13, 0, 13, 0)
+        );
+        let second = collect(&world, &name).await.unwrap();
+        assert_eq!(
+            (second.condemned, second.deleted.count, second.trash.condemned, second.trash.deleted.count),
+            (0, 13, 0, 13)
+        );
+        let third = collect(&world, &name).await.unwrap();
+        assert_eq!((third.trash.deleted.count, third.found.census.unreferenced.count), (13, 0));
+        let after = store.figures().await.unwrap();
+        assert_eq!((before.documents - after.documents, after.deleted - before.deleted), (13, 13));
+        assert_eq!(first.found.census.referenced, third.found.census.referenced);
+        let told = third.to_json();
+        assert_eq!(
+            (&told["collected"]["trash"]["deleted"], &told["unreferenced"]["count"]),
+            (&json!({"count": 13, "bytes": second.deleted.bytes}), &json!(0))
+        );
+    }
+}
+
+async fn what_cannot_be_known_holds_everything_back(world: World) {
+    // Paths that nobody here can read, and lists with them.
+    let store = Fixture::Obfuscated.load(&world, "closed").await;
+    let before = store.figures().await.unwrap().documents;
+    let refused = collect(&world, "closed").await.unwrap_err();
+    assert!(matches!(refused, Error::Unread { files: 27, .. }), "{refused:?}");
+    assert_eq!(store.figures().await.unwrap().documents, before);
+    assert_eq!(world.documents("closed").await.last_collection().await.unwrap(), 0, "its edits pay nothing");
+
+    // Chunks are condemned, and then one list becomes unreadable.
+    let store = Fixture::Plain.load(&world, "vault").await;
+    assert_eq!(collect(&world, "vault").await.unwrap().condemned, 13);
+    let bad = json!({"path": "torn.md", "children": "h:1", "type": "plain"}).as_object().unwrap().clone();
+    let edit = Edit { id: "torn.md".into(), rev: None, deleted: false, body: bad };
+    let rev = store.write(vec![edit]).await.unwrap().remove(0).unwrap();
+    let before = store.figures().await.unwrap().documents;
+    assert!(matches!(collect(&world, "vault").await.unwrap_err(), Error::Unread { files: 1, .. }));
+    // A list that names what is not there holds back too: a device may have it.
+    let body = file("torn.md", &["h:never".to_owned()], false);
+    let edit = Edit { id: "torn.md".into(), rev: Some(rev), deleted: false, body };
+    let rev = store.write(vec![edit]).await.unwrap().remove(0).unwrap();
+    let held = collect(&world, "vault").await.unwrap();
+    assert!(held.found.holds[0].starts_with("1 chunks are missing"), "{:?}", held.found.holds);
+    assert_eq!((held.deleted.count, held.trash.condemned), (0, 13));
+    assert_eq!(store.figures().await.unwrap().documents, before);
+    store.write(vec![Edit::delete("torn.md", rev)]).await.unwrap().remove(0).unwrap();
+    assert_eq!(collect(&world, "vault").await.unwrap().deleted.count, 13);
+}
