@@ -29,6 +29,7 @@ mod standby;
 mod systemd;
 mod target;
 mod tls_args;
+pub(crate) mod top;
 pub(crate) mod tree;
 pub(crate) mod vault;
 mod vault_args;
