@@ -129,6 +129,9 @@ test('the plugin opens the link, its check finds nothing wrong, and its user syn
   assert.equal((await remote.put({ _id: '_local/obsidian_livesync_sync_parameters', type: 'sync' })).ok, true);
   assert.equal((await remote.compact()).ok, true);
   await Promise.all([one, other].map((database) => database.close()));
+  // A rebuild of the plugin drops the database first. It is refused, and the plugin goes on.
+  await assert.rejects(remote.destroy(), (error) => error.status === 401 || error.status === 403);
+  assert.equal((await new PouchDB(uri, { auth }).get('f:note')).type, 'plain');
 
   const again = JSON.parse(await setUp(server, 'livesync', '--vault', 'notes', '--encrypt', '--json'));
   assert.deepEqual([again.done, again.link, again.already.length], [[], null, printed.done.length - 1]);

@@ -158,6 +158,7 @@ async fn an_application_gets_a_database_and_its_origin() {
     for (arguments, expected) in [
         (["pouchdb", "--database", "c", "--origin", "https://app.example/"], "write https://app.example"),
         (["livesync", "--vault", "My notes", "--user", "c"], "write a small letter"),
+        (["livesync", "--vault", "c", "--user", "a:b"], "no colon"),
     ] {
         let message = refused(&[&["setup"], &arguments[..], &["--url", &admin]].concat());
         assert!(message.contains(expected), "{message}");

@@ -6,7 +6,9 @@ mod program;
 #[path = "program/server.rs"]
 mod server;
 
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use reqwest::Client;
 use serde_json::{Value, json};
@@ -81,6 +83,33 @@ async fn a_table_has_a_line_for_each_subject() {
     assert!(anonymous.contains("401"), "{anonymous}");
     let short = refused(&["top", "--url", &server.base, "--interval", "1ms"]);
     assert!(short.contains("it must be at least 100ms"), "{short}");
+}
+
+/// As `top --json | head -n 1` does.
+#[tokio::test]
+async fn it_ends_when_nobody_reads_it() {
+    let server = Process::with_administrator("mem:", &[]);
+    let mut command = program();
+    command.args(["top", "--url", &server.administrator_url(), "--json", "--interval", "100ms"]).stdout(Stdio::piped());
+    let mut running = command.spawn().expect("the command starts");
+    let mut out = BufReader::new(running.stdout.take().expect("piped"));
+    for _ in 0..2 {
+        let mut line = String::new();
+        out.read_line(&mut line).expect("a line");
+        assert!(serde_json::from_str::<Value>(&line).is_ok(), "{line}");
+    }
+    drop(out);
+    let begun = Instant::now();
+    let ended = loop {
+        match running.try_wait().expect("a state") {
+            Some(ended) => break Some(ended),
+            None if begun.elapsed() > Duration::from_secs(60) => break None,
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    // Whatever comes of it, it ends with the test.
+    let _ = running.kill();
+    assert!(ended.is_some_and(|ended| ended.success()), "{ended:?}");
 }
 
 /// A user for figures sees everything but the running jobs.

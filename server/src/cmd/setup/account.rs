@@ -72,6 +72,10 @@ impl AccountArgs {
         settings: &[(&str, &str, Wanted)],
     ) -> Result<Account, Failure> {
         let user = self.user.clone().unwrap_or_else(|| database.to_owned());
+        // Passwords are sent behind the first colon.
+        if user.is_empty() || user.contains(':') {
+            return Err(failure("the name of a user has at least a letter, and no colon"));
+        }
         let (url, given) = (self.public_url()?, self.given_password()?);
         let target = Target::open(&self.place).await?;
         let present = target.configuration().await?.ok_or_else(|| {

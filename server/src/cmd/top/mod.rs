@@ -11,8 +11,7 @@ mod figures;
 mod report;
 mod table;
 
-use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -22,7 +21,7 @@ use peer::{Address, Http, Method};
 
 use self::figures::Figures;
 use self::report::Report;
-use super::progress::{print, remark};
+use super::progress::remark;
 use super::source::with_own_user;
 use super::tls_args::TrustArgs;
 use crate::cmd::Failure;
@@ -84,9 +83,11 @@ impl Top {
             };
             let seconds = after.at.duration_since(before.at).as_secs_f64();
             let report = Report::between(&before.figures, &after.figures, seconds, after.tasks.as_ref());
-            match self.json {
-                true => print(&report.to_json(&place).to_string())?,
-                false => show(&table::text(&report, &place), self.once)?,
+            let text = if self.json { report.to_json(&place).to_string() } else { table::text(&report, &place) };
+            match write(&text, !self.json && !self.once) {
+                // The reader closed the pipe: it has read enough.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+                written => written?,
             }
             if self.once {
                 return Ok(());
@@ -107,20 +108,27 @@ async fn sample(server: &Http) -> Result<Sample, Failure> {
     Ok(Sample { at, figures, tasks })
 }
 
-/// Prints a table, on a terminal in the place of the one before.
-fn show(table: &str, is_only: bool) -> io::Result<()> {
+/// Writes a report; a table that others follow on a terminal, in the place of the one before.
+fn write(text: &str, is_in_place: bool) -> io::Result<()> {
     let terminal = Term::stdout();
-    if is_only || !terminal.is_term() {
-        return print(&format!("{table}\n"));
+    let mut screen = String::new();
+    match is_in_place && terminal.is_term() {
+        true => {
+            let (height, width) = terminal.size();
+            screen.push_str("\x1b[H");
+            // Each line is overwritten and cut, so nothing flickers and nothing scrolls.
+            for line in text.lines().take(usize::from(height).saturating_sub(1)) {
+                screen.extend(line.chars().take(usize::from(width)));
+                screen.push_str("\x1b[K\n");
+            }
+            screen.push_str("\x1b[J");
+        }
+        false => {
+            screen.push_str(text);
+            // Tables in a file are apart.
+            screen.push_str(if is_in_place { "\n\n" } else { "\n" });
+        }
     }
-    let (height, width) = terminal.size();
-    // Each line is overwritten and cut, so nothing flickers and nothing scrolls.
-    let mut screen = String::from("\x1b[H");
-    for line in table.lines().take(usize::from(height).saturating_sub(1)) {
-        let cut: String = line.chars().take(usize::from(width)).collect();
-        let _ = write!(screen, "{cut}\x1b[K\n");
-    }
-    screen.push_str("\x1b[J");
     let mut out = io::stdout().lock();
     out.write_all(screen.as_bytes()).and_then(|()| out.flush())
 }
