@@ -29,7 +29,7 @@ impl Figures {
     }
 
     /// The figures with this name, one for each combination of labels.
-    pub(super) fn named<'f>(&'f self, name: &'f str) -> impl Iterator<Item = (&'f Series, f64)> {
+    pub(super) fn named<'f, 'n>(&'f self, name: &'n str) -> impl Iterator<Item = (&'f Series, f64)> {
         self.0.iter().filter(move |(series, _)| series.name == name).map(|(series, value)| (series, *value))
     }
 
@@ -87,36 +87,59 @@ pub(super) struct Between<'f> {
     pub(super) seconds: f64,
 }
 
-impl Between<'_> {
-    /// What the counters with this name and these labels grew by, a second; `None` if the server has none. Counters
-    /// begin with zero when a server starts.
-    pub(super) fn rate(&self, name: &str, keep: impl Fn(&Series) -> bool) -> Option<f64> {
-        let grown =
-            self.after.named(name).filter(|(series, _)| keep(series)).map(|(series, after)| self.grown(series, after));
-        Some(grown.reduce(|one, other| one + other)? / self.seconds)
+impl<'f> Between<'f> {
+    /// What the counters with this name grew by, a second, for each key that is made of their labels. Counters begin
+    /// with zero when a server starts.
+    pub(super) fn rates<K: Ord>(&self, name: &str, key: impl Fn(&'f Series) -> K) -> BTreeMap<K, f64> {
+        let mut rates = BTreeMap::new();
+        for (series, after) in self.after.named(name) {
+            *rates.entry(key(series)).or_default() += self.grown(series, after) / self.seconds;
+        }
+        rates
     }
 
-    /// The times of a histogram that were added between the samples.
-    pub(super) fn times(&self, name: &str, keep: impl Fn(&Series) -> bool) -> Distribution {
-        let mut buckets: Vec<(f64, f64)> = Vec::new();
-        for (series, after) in self.after.named(&format!("{name}_bucket")).filter(|(series, _)| keep(series)) {
-            let Ok(bound) = series.label("le").parse::<f64>() else { continue };
-            let grown = self.grown(series, after);
-            match buckets.iter_mut().find(|(known, _)| *known == bound) {
-                Some((_, count)) => *count += grown,
-                None => buckets.push((bound, grown)),
+    /// The sum of these; `None` if the server has none.
+    pub(super) fn rate(&self, name: &str) -> Option<f64> {
+        self.rates(name, |_| ()).remove(&())
+    }
+
+    /// The times of the histograms with this name that were added between the samples, for each such key.
+    pub(super) fn times<K: Ord>(&self, name: &str, key: impl Fn(&'f Series) -> K) -> BTreeMap<K, Distribution> {
+        let mut buckets: BTreeMap<K, Vec<(f64, f64)>> = BTreeMap::new();
+        for (series, after) in self.after.named(&format!("{name}_bucket")) {
+            if let Ok(bound) = series.label("le").parse::<f64>()
+                && bound > f64::NEG_INFINITY
+            {
+                buckets.entry(key(series)).or_default().push((bound, self.grown(series, after)));
             }
         }
-        buckets.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-        let counts = buckets.iter().map(|(_, count)| *count as u64).collect();
-        let bounds = buckets.iter().map(|(bound, _)| *bound).filter(|bound| bound.is_finite()).collect();
-        Distribution { bounds, counts, sum: 0.0 }
+        buckets.into_iter().map(|(key, buckets)| (key, distribution(buckets))).collect()
+    }
+
+    /// The same of all of them together.
+    pub(super) fn all_times(&self, name: &str) -> Distribution {
+        self.times(name, |_| ()).remove(&()).unwrap_or_default()
     }
 
     fn grown(&self, series: &Series, after: f64) -> f64 {
         let before = self.before.get(series);
         if after < before { after } else { after - before }
     }
+}
+
+/// The distribution of buckets, each a bound and the number of values up to it. Bounds may come several times.
+fn distribution(mut buckets: Vec<(f64, f64)>) -> Distribution {
+    buckets.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    let mut summed: Vec<(f64, f64)> = Vec::new();
+    for (bound, count) in buckets {
+        match summed.last_mut() {
+            Some((last, sum)) if *last == bound => *sum += count,
+            _ => summed.push((bound, count)),
+        }
+    }
+    let counts = summed.iter().map(|(_, count)| *count as u64).collect();
+    let bounds = summed.iter().map(|(bound, _)| *bound).filter(|bound| bound.is_finite()).collect();
+    Distribution { bounds, counts, sum: 0.0 }
 }
 
 #[cfg(test)]
@@ -146,9 +169,10 @@ mod tests {
         let [before, after] =
             ["a{x=\"1\"} 5\na{x=\"2\"} 7\n", "a{x=\"1\"} 9\na{x=\"2\"} 2\na{x=\"3\"} 1\n"].map(Figures::parse);
         let between = Between { before: &before, after: &after, seconds: 2.0 };
-        assert_eq!(between.rate("a", |_| true), Some((4.0 + 2.0 + 1.0) / 2.0));
-        assert_eq!(between.rate("a", |series| series.label("x") == "1"), Some(2.0));
-        assert_eq!(between.rate("b", |_| true), None);
+        assert_eq!(between.rate("a"), Some((4.0 + 2.0 + 1.0) / 2.0));
+        let by_label = BTreeMap::from([("1", 2.0), ("2", 1.0), ("3", 0.5)]);
+        assert_eq!(between.rates("a", |series| series.label("x")), by_label);
+        assert_eq!(between.rate("b"), None);
     }
 
     #[test]
@@ -161,10 +185,26 @@ mod tests {
         };
         let (before, after) = (of(1_000, 1_000, 5), of(1_000, 1_010, 8));
         let between = Between { before: &before, after: &after, seconds: 1.0 };
-        let all = between.times("t", |_| true);
+        let all = between.all_times("t");
         assert_eq!((&all.bounds[..], &all.counts[..]), (&[0.1][..], &[3, 13][..]));
         // Those before count for nothing: all of the new ones were slow.
-        assert_eq!(between.times("t", |series| series.label("r") == "a").quantile(0.5), Some(0.1));
-        assert_eq!(between.times("none", |_| true).quantile(0.5), None);
+        assert_eq!(between.times("t", |series| series.label("r"))["a"].quantile(0.5), Some(0.1));
+        assert_eq!(between.all_times("none").quantile(0.5), None);
+    }
+
+    /// What a server sends is not trusted: bounds that are no numbers, in any order, of any number.
+    #[test]
+    fn buckets_may_come_in_any_order() {
+        let text = "t_bucket{le=\"+Inf\"} 9\nt_bucket{le=\"0.2\"} 4\nt_bucket{le=\"x\"} 7\nt_bucket{le=\"0.1\"} 4\nt_bucket 1\n";
+        let (before, after) = (Figures::default(), Figures::parse(text));
+        let times = Between { before: &before, after: &after, seconds: 1.0 }.all_times("t");
+        assert_eq!((&times.bounds[..], &times.counts[..]), (&[0.1, 0.2][..], &[4, 4, 9][..]));
+        assert_eq!(times.quantile(0.99), Some(0.2));
+        let bound = |bound: &str, count: u32| format!("t_bucket{{le=\"{bound}\"}} {count}\n");
+        let broken = [bound("+Inf", 9), bound("NaN", 99), bound("-Inf", 8), bound("-1", 5), bound("0.1", 2)].concat();
+        let broken = Figures::parse(&broken);
+        let times = Between { before: &before, after: &broken, seconds: 1.0 }.all_times("t");
+        assert_eq!((&times.bounds[..], &times.counts[..]), (&[-1.0, 0.1][..], &[5, 2, 9][..]));
+        assert!([0.0, 0.5, 1.0].into_iter().all(|part| times.quantile(part).is_some()));
     }
 }

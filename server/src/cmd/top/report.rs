@@ -1,6 +1,6 @@
 //! What a server did between two samples, and how it stands at the second one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use kv_api::figures::Distribution;
 use model::JsonText;
@@ -105,13 +105,12 @@ const OTHERS: &str = "(others)";
 impl Report {
     pub(super) fn between(before: &Figures, after: &Figures, seconds: f64, tasks: Option<&JsonText>) -> Report {
         let between = Between { before, after, seconds };
-        let mut rates: BTreeMap<_, _> =
-            RATES.iter().map(|(name, counter)| (*name, between.rate(counter, |_| true))).collect();
+        let mut rates: BTreeMap<_, _> = RATES.iter().map(|(name, counter)| (*name, between.rate(counter))).collect();
         // Without a conflict the server has no such figure.
-        let retried = between.rate("couch_layer_transaction_retries_total", |series| series.label("code") == CONFLICT);
-        rates.insert("transaction_conflicts", retried.or(Some(0.0)));
-        let refused = between.rate("couchdb_httpd_status_codes", |series| series.label("code") == "409");
-        rates.insert("document_conflicts", refused);
+        let retried = between.rates("couch_layer_transaction_retries_total", |series| series.label("code"));
+        rates.insert("transaction_conflicts", Some(retried.get(CONFLICT).copied().unwrap_or(0.0)));
+        let answered = between.rates("couchdb_httpd_status_codes", |series| series.label("code"));
+        rates.insert("document_conflicts", answered.get("409").copied());
         let mut levels: BTreeMap<_, _> = LEVELS.iter().map(|(name, gauge)| (*name, after.sum(gauge))).collect();
         // The disk is one, whatever number of stores is on it.
         for (name, gauge) in LEVELS.iter().filter(|(name, _)| name.starts_with("disk_")) {
@@ -124,14 +123,14 @@ impl Report {
                 .collect(),
             uptime_seconds: after.sum("couchdb_uptime_seconds"),
             seconds,
-            requests: between.rate("couchdb_httpd_requests_total", |_| true),
-            request_times: between.times(REQUESTS, |_| true).into(),
-            statuses: statuses(&between, |_, _| true),
+            requests: between.rate("couchdb_httpd_requests_total"),
+            request_times: between.all_times(REQUESTS).into(),
+            statuses: statuses(&between),
             routes: routes(&between),
             rates,
             levels,
-            commit_times: between.times("couch_layer_commit_seconds", |_| true).into(),
-            sync_times: between.times("couch_layer_log_sync_seconds", |_| true).into(),
+            commit_times: between.all_times("couch_layer_commit_seconds").into(),
+            sync_times: between.all_times("couch_layer_log_sync_seconds").into(),
             jobs: jobs(after),
             behind: largest(after, "couch_layer_replication_behind", "replication"),
             databases: databases(after),
@@ -205,34 +204,30 @@ fn rounded_all(numbers: &BTreeMap<String, f64>) -> BTreeMap<&str, f64> {
     numbers.iter().map(|(name, number)| (name.as_str(), round(*number))).collect()
 }
 
-/// Answers a second by class of statuses, of the routes that are kept by method and path.
-fn statuses(between: &Between<'_>, keep: impl Fn(&str, &str) -> bool) -> BTreeMap<String, f64> {
-    let counts = format!("{REQUESTS}_count");
-    let classes: BTreeSet<&str> = between.after.named(&counts).map(|(series, _)| series.label("status")).collect();
-    let rate = |class: &str| {
-        let is_it = between.rate(&counts, |series| {
-            series.label("status") == class && keep(series.label("method"), series.label("route"))
-        });
-        is_it.unwrap_or(0.0)
-    };
-    classes.into_iter().map(|class| (class.to_owned(), rate(class))).filter(|(_, rate)| *rate > 0.0).collect()
+/// Answers a second by class of statuses.
+fn statuses(between: &Between<'_>) -> BTreeMap<String, f64> {
+    let rates = between.rates(&format!("{REQUESTS}_count"), |series| series.label("status"));
+    rates.into_iter().filter(|(_, rate)| *rate > 0.0).map(|(class, rate)| (class.to_owned(), rate)).collect()
 }
 
 fn routes(between: &Between<'_>) -> Vec<Route> {
-    let counts = format!("{REQUESTS}_count");
-    let known: BTreeSet<(&str, &str)> =
-        between.after.named(&counts).map(|(series, _)| (series.label("method"), series.label("route"))).collect();
-    let mut routes: Vec<Route> = known
-        .into_iter()
-        .map(|(method, route)| {
-            let statuses = statuses(between, |of, path| (of, path) == (method, route));
-            let times =
-                between.times(REQUESTS, |series| (series.label("method"), series.label("route")) == (method, route));
-            let requests = statuses.values().sum();
-            Route { method: method.to_owned(), route: route.to_owned(), requests, statuses, times: times.into() }
-        })
-        .filter(|route| route.requests > 0.0)
-        .collect();
+    let mut times = between.times(REQUESTS, |series| (series.label("method"), series.label("route")));
+    let rates = between.rates(&format!("{REQUESTS}_count"), |series| {
+        (series.label("method"), series.label("route"), series.label("status"))
+    });
+    let mut routes: BTreeMap<(&str, &str), Route> = BTreeMap::new();
+    for ((method, path, status), rate) in rates.into_iter().filter(|(_, rate)| *rate > 0.0) {
+        let route = routes.entry((method, path)).or_insert_with(|| Route {
+            method: method.to_owned(),
+            route: path.to_owned(),
+            requests: 0.0,
+            statuses: BTreeMap::new(),
+            times: times.remove(&(method, path)).unwrap_or_default().into(),
+        });
+        route.requests += rate;
+        route.statuses.insert(status.to_owned(), rate);
+    }
+    let mut routes: Vec<Route> = routes.into_values().collect();
     routes.sort_by(|one, other| other.requests.total_cmp(&one.requests));
     routes
 }
