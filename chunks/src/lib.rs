@@ -71,7 +71,7 @@ pub use environment::TimedEnvironment;
 pub use error::{Error, Result, StoreError, StoreErrorKind};
 pub use files::Verified;
 pub use id::{CHUNK_PREFIX, chunk_id};
-pub use livesync::{Device, Difference, Milestone};
+pub use livesync::{Device, Difference, Milestone, seal_settings};
 pub use migrate::Migrated;
 pub use offload::Offloaded;
 pub use own::{

@@ -4,7 +4,10 @@
 //!  passphrase ─ PBKDF2-SHA-256, 310,000 rounds, the database's salt ─► master key
 //!  master key ─ HKDF-SHA-256, a salt of each text's own ─► AES-256-GCM
 //!  "%=" base64( iv 12 │ salt 32 │ ciphertext and tag )
+//!  "%$" base64( salt of the master key 32 │ iv 12 │ salt 32 │ ciphertext and tag )
 //! ```
+//!
+//! The second form stands by itself: texts that lie in no database have it ([`seal_settings`]).
 //!
 //! The database's salt is in a local document ([`SYNC_PARAMETERS`]). Replications and exports do not copy it. Ids of
 //! chunks and files depend on the passphrase only, so that all clients give a piece the same id.
@@ -29,6 +32,8 @@ pub(crate) const ENCRYPTED_CHUNK: &str = "h:+";
 
 /// Prefix of a ciphertext.
 pub(crate) const SEALED: &str = "%=";
+/// Prefix of a ciphertext that begins with the salt of its master key.
+const SEALED_BY_ITSELF: &str = "%$";
 const ROUNDS: u32 = 310_000;
 const IV: usize = 12;
 const SALT: usize = 32;
@@ -63,6 +68,10 @@ impl Key {
     /// # Errors
     /// [`Error::Passphrase`] if the cipher refuses it.
     pub(crate) fn seal(&self, text: &str, environment: &dyn TimedEnvironment) -> crate::Result<String> {
+        Ok(format!("{SEALED}{}", STANDARD.encode(self.sealed(text, environment)?)))
+    }
+
+    fn sealed(&self, text: &str, environment: &dyn TimedEnvironment) -> crate::Result<Vec<u8>> {
         let mut bytes = vec![0; IV + SALT];
         environment.random(&mut bytes);
         let (iv, salt) = bytes.split_at(IV);
@@ -71,7 +80,7 @@ impl Key {
             return Err(Error::Passphrase(format!("the cipher refuses a text of {} bytes", text.len())));
         };
         bytes.extend(sealed);
-        Ok(format!("{SEALED}{}", STANDARD.encode(bytes)))
+        Ok(bytes)
     }
 
     /// Decrypts a ciphertext.
@@ -104,6 +113,21 @@ impl Key {
     pub(crate) fn file_id(&self, path: &str) -> String {
         format!("f:{}", hex(&format!("{}:{}", self.in_file_ids, path.to_lowercase())))
     }
+}
+
+/// Encrypts a text that lies in no database by a passphrase: LiveSync's settings in a link
+/// (`obsidian://setuplivesync?settings=…`). The ciphertext differs each time. Takes a noticeable part of a second.
+///
+/// Source: `encryptWithEphemeralSalt` in octagonal-wheels' `encryption/hkdf.ts`.
+///
+/// # Errors
+/// [`Error::Passphrase`] if the cipher refuses it.
+pub fn seal_settings(settings: &str, passphrase: &str, environment: &dyn TimedEnvironment) -> crate::Result<String> {
+    let mut bytes = vec![0; SALT];
+    environment.random(&mut bytes);
+    let key = Key::derive(passphrase, &bytes);
+    bytes.extend(key.sealed(settings, environment)?);
+    Ok(format!("{SEALED_BY_ITSELF}{}", STANDARD.encode(bytes)))
 }
 
 impl fmt::Debug for Key {
@@ -142,4 +166,35 @@ fn mixed_hash(units: &[u16]) -> String {
 fn to_u32(number: f64) -> u32 {
     // Below 2^32, and whole.
     number.rem_euclid(4_294_967_296.0) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use model::SystemEnvironment;
+
+    use super::*;
+
+    /// The inverse, which only LiveSync needs.
+    fn opened(sealed: &str, passphrase: &str) -> Result<String, String> {
+        let bytes = STANDARD.decode(sealed.strip_prefix(SEALED_BY_ITSELF).unwrap()).unwrap();
+        let (salt, rest) = bytes.split_at(SALT);
+        Key::derive(passphrase, salt).open(&format!("{SEALED}{}", STANDARD.encode(rest)))
+    }
+
+    #[test]
+    fn settings_open_with_their_passphrase_only() {
+        let settings = r#"{"couchDB_USER":"ä"}"#;
+        let [one, other] = [(); 2].map(|()| seal_settings(settings, "right", &SystemEnvironment).unwrap());
+        assert_ne!(one, other);
+        assert_eq!(opened(&one, "right").as_deref(), Ok(settings));
+        assert!(opened(&one, "wrong").is_err());
+    }
+
+    /// A ciphertext of octagonal-wheels 0.1.45.
+    #[test]
+    fn the_form_is_that_of_livesync() {
+        let sealed = "%$zcAjCUjbvfOu5oIAq4XTQ3K1FKWJB6VMo93CVW9HKUp0Hs61ycfiE1quipmwkmTRRC1WiixOIOhyyDPK/SWE2EvYNONOWn4G\
+                      zeHuGX2iiU3+pFrTOGZvEsQScoTxmqwTSA==";
+        assert_eq!(opened(sealed, "pass").as_deref(), Ok("hello"));
+    }
 }

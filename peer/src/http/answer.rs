@@ -34,7 +34,17 @@ impl Answer {
         self.json()
     }
 
-    /// The same, with its reserved memory.
+    /// The body of a successful response as a text; otherwise the server's error.
+    pub(super) fn into_text(self) -> Result<String> {
+        if !is_success(self.status) {
+            self.json()?;
+        }
+        let (status, path) = (self.status, self.path);
+        let nonsense = |_| Error::nonsense(format!("the server's answer ({status}) to {path} is no text"));
+        String::from_utf8(self.body).map_err(nonsense)
+    }
+
+    /// The same as JSON, with its reserved memory.
     pub(super) fn into_held(self) -> Result<(JsonText, Held)> {
         Ok((self.json()?, self.held))
     }

@@ -104,6 +104,14 @@ impl Http {
         self.send(COMMAND, method, path, query, body).await?.into_json()
     }
 
+    /// Reads a path whose response is a text, of four mebibytes at most.
+    ///
+    /// # Errors
+    /// The server's errors.
+    pub async fn text(&self, path: &[&str]) -> Result<String> {
+        self.send(COMMAND, Method::GET, path, &[], None).await?.into_text()
+    }
+
     /// The same, for any response of up to `ceiling` bytes.
     async fn send(
         &self,

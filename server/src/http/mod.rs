@@ -65,7 +65,7 @@ mod work;
 pub(crate) use app::Identity;
 pub use app::Options;
 pub use authn::auth::Administrator;
-pub(crate) use authn::passwords::is_password_hash;
+pub(crate) use authn::passwords::{Verifier, is_password_hash};
 pub use authn::setup::SetupToken;
 pub(crate) use authn::users::DATABASE as USERS;
 pub(crate) use authz::writer::by_command;

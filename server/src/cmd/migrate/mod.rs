@@ -23,7 +23,6 @@ mod compare;
 mod old;
 mod settings;
 mod system;
-mod target;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,10 +40,10 @@ use tokio::sync::watch;
 use self::compare::{Differences, compare, compare_counts, is_design};
 use self::old::{Old, OldDatabase};
 use self::system::SystemDocuments;
-use self::target::{Target, TargetDatabase};
 use super::progress::{self, remark};
 use super::replicate::shown_by;
 use super::source::SourceArgs;
+use super::target::{Target, TargetDatabase};
 use crate::cmd::{Failure, failure, stop_signal};
 use crate::http::{USERS, is_of_replications};
 
@@ -85,10 +84,7 @@ impl Migrate {
         // First what can be refused: nothing is created for it.
         let uuid = old.uuid().await?;
         let names = self.chosen(old.names().await?)?;
-        let target = match self.to.server() {
-            Some(server) => Target::of_server(server, self.to.trust()?)?,
-            None => Target::of_store(self.to.layer().await?).await?,
-        };
+        let target = Target::open(&self.to).await?;
         if uuid.is_some() && uuid == target.uuid().await? {
             return Err(failure("the old server is the one that the databases are to move to"));
         }

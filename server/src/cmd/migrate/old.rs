@@ -1,15 +1,14 @@
 //! The old server: what it lists, and what a database of it is besides its documents.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
-use model::{JsonRef, JsonText};
+use model::JsonText;
 use peer::{Address, ErrorKind, Http, Method, Result, Trust};
+
+use crate::cmd::target::{Configuration, configuration, known};
 
 /// Number of names that are asked for at a time. pouchdb-server sends all of them whatever it is asked.
 const NAMES: usize = 1_000;
-
-/// The configuration by section and key.
-pub(super) type Configuration = BTreeMap<(String, String), String>;
 
 /// The server that is left.
 pub(super) struct Old {
@@ -92,38 +91,5 @@ impl Old {
     /// The configuration; `None` if the server has none, or shows it to nobody, as a Cloudant.
     pub(super) async fn configuration(&self) -> Result<Option<Configuration>> {
         configuration(&self.root).await
-    }
-}
-
-/// The configuration of a server; `None` if it has none, or shows it to nobody.
-pub(super) async fn configuration(server: &Http) -> Result<Option<Configuration>> {
-    // CouchDB 1 and pouchdb-server have the second path.
-    let mut listed = None;
-    for path in [&["_node", "_local", "_config"][..], &["_config"]] {
-        if listed.is_none() {
-            listed = known(server.ask(Method::GET, path, &[], None).await)?;
-        }
-    }
-    let Some(listed) = listed else { return Ok(None) };
-    let mut configuration = Configuration::new();
-    for (section, values) in listed.root().members().filter(|(_, values)| values.is_object()) {
-        for (key, value) in values.members() {
-            configuration.insert((section.clone().into_owned(), key.into_owned()), text(value));
-        }
-    }
-    Ok(Some(configuration))
-}
-
-/// The text of a setting. pouchdb-server has numbers and booleans too.
-fn text(value: JsonRef<'_>) -> String {
-    value.str_or_text().into_owned()
-}
-
-/// `None` if the server does not know what was asked for, or shows it to nobody.
-pub(super) fn known(answer: Result<JsonText>) -> Result<Option<JsonText>> {
-    match answer {
-        Err(error) if matches!(error.status(), Some(400 | 403 | 404 | 405 | 501)) => Ok(None),
-        Err(error) if error.kind() == ErrorKind::Nonsense => Ok(None),
-        answer => answer.map(Some),
     }
 }

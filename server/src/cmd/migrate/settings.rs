@@ -1,8 +1,7 @@
 //! The settings of the old server that mean something here.
 
-use super::old::Configuration;
-use super::target::Target;
 use crate::cmd::Failure;
+use crate::cmd::target::{Configuration, Target};
 use crate::http::{ADMINS, KNOWN_SETTINGS, is_password_hash};
 
 /// Settings that are copied, as sections with their keys: none of them can give anybody a right, a longer session or
@@ -29,7 +28,7 @@ pub(super) struct Outcome {
 
 /// Copies those of [`COPIED`], and administrators if they are asked for.
 pub(super) async fn copy(old: Configuration, target: &Target, with_admins: bool) -> Result<Outcome, Failure> {
-    let here = target.configuration().await?;
+    let here = target.configuration().await?.unwrap_or_default();
     let mut outcome = Outcome::default();
     let (admins, others): (Vec<_>, Vec<_>) = old.into_iter().partition(|((section, _), _)| section == ADMINS);
     let mut not_copied = Vec::new();

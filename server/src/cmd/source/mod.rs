@@ -39,7 +39,8 @@ pub(crate) struct SourceArgs {
     #[arg(long, value_name = "URL", conflicts_with = "url")]
     engine: Option<EngineUrl>,
     /// Use a running server instead: http://HOST:PORT or https://HOST, with USER:PASSWORD@ before HOST if it needs one.
-    /// Without a user in the URL, COUCHDB_USER and COUCHDB_PASSWORD are sent if they are set
+    /// Without a user in the URL, COUCHDB_USER and COUCHDB_PASSWORD are sent if they are set; a user without a password
+    /// gets COUCHDB_PASSWORD
     #[arg(long, value_name = "URL")]
     url: Option<Address>,
     /// With --engine, the largest document in bytes of compact JSON, as for `serve`

@@ -147,10 +147,13 @@ impl Remote {
     }
 }
 
-/// The address, with the user from the environment unless it names one.
+/// The address, with the user from the environment unless it names one, and with the password from there unless it has
+/// one: others could read a command line.
 pub(crate) fn with_own_user(address: Address) -> Address {
-    match (address.user(), std::env::var("COUCHDB_USER"), std::env::var("COUCHDB_PASSWORD")) {
+    let named = address.user().cloned();
+    match (named, std::env::var("COUCHDB_USER"), std::env::var("COUCHDB_PASSWORD")) {
         (None, Ok(user), Ok(password)) => address.with_user(Some((user, password))),
+        (Some((user, own)), _, Ok(password)) if own.is_empty() => address.with_user(Some((user, password))),
         _ => address,
     }
 }

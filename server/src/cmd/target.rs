@@ -1,15 +1,20 @@
-//! Where the databases go: a store that this process opens, or one behind a server.
+//! Whole stores that commands change: users, rights, settings and databases of a store that this process opens, or of
+//! one behind a server.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kv_api::AnyDatabase;
-use model::{CreateOptions, Documents, JsonText, JsonWriter, Layer};
+use model::{CreateOptions, Documents, JsonRef, JsonText, JsonWriter, Layer};
 use peer::{Address, ErrorKind, Http, Method, Peer, Trust};
 use replicate::Endpoint;
 
-use super::old::{Configuration, known};
+use super::source::SourceArgs;
 use crate::cmd::{Failure, failure};
-use crate::http::{Identity, USERS, by_command, checked_setting};
+use crate::http::{Identity, USERS, Verifier, by_command, checked_setting};
+
+/// The configuration by section and key.
+pub(super) type Configuration = BTreeMap<(String, String), String>;
 
 /// See the [module](self).
 pub(super) enum Target {
@@ -32,13 +37,15 @@ enum Place {
 }
 
 impl Target {
-    pub(super) async fn of_store(layer: Layer<AnyDatabase>) -> Result<Target, Failure> {
+    /// The place that a command's options name. A missing store is created.
+    pub(super) async fn open(place: &SourceArgs) -> Result<Target, Failure> {
+        if let Some(address) = place.server() {
+            let trust = place.trust()?;
+            return Ok(Target::Server { root: Http::trusting(address.clone(), &trust)?, address, trust });
+        }
+        let layer = place.layer().await?;
         let uuid = Identity::load(&layer).await?.uuid;
         Ok(Target::Store { layer, uuid })
-    }
-
-    pub(super) fn of_server(address: Address, trust: Trust) -> Result<Target, Failure> {
-        Ok(Target::Server { root: Http::trusting(address.clone(), &trust)?, address, trust })
     }
 
     /// The uuid in the ids of replications: the same in each run.
@@ -124,14 +131,33 @@ impl Target {
         }
     }
 
-    /// The settings that count here.
-    pub(super) async fn configuration(&self) -> Result<Configuration, Failure> {
+    /// The settings that count here; `None` if the server shows them to nobody.
+    pub(super) async fn configuration(&self) -> Result<Option<Configuration>, Failure> {
         match self {
             Target::Store { layer, .. } => {
                 let stored = layer.configuration().await?.0.into_iter();
-                Ok(stored.map(|setting| ((setting.section, setting.name), setting.value)).collect())
+                Ok(Some(stored.map(|setting| ((setting.section, setting.name), setting.value)).collect()))
             }
-            Target::Server { root, .. } => Ok(super::old::configuration(root).await?.unwrap_or_default()),
+            Target::Server { root, .. } => Ok(configuration(root).await?),
+        }
+    }
+
+    /// Whether the password is that of the user with this document.
+    pub(super) async fn proves(&self, name: &str, password: &str, user: &JsonText) -> Result<bool, Failure> {
+        const WRONG: u16 = 401;
+        match self {
+            Target::Store { .. } => Ok(Verifier::of_user(user).is_some_and(|verifier| verifier.matches(password))),
+            Target::Server { address, trust, .. } => {
+                let address = address.clone().with_user(Some((name.to_owned(), password.to_owned())));
+                match Http::trusting(address, trust)?.ask(Method::GET, &["_session"], &[], None).await {
+                    Err(error) if error.status() == Some(WRONG) => Ok(false),
+                    answer => {
+                        let answer = answer?;
+                        let found = answer.get("userCtx").and_then(|context| context.get("name")?.as_str());
+                        Ok(found.as_deref() == Some(name))
+                    }
+                }
+            }
         }
     }
 
@@ -227,4 +253,37 @@ async fn get_number(http: &Http, name: &str) -> Result<u64, Failure> {
 
 async fn put_number(http: &Http, name: &str, number: u64) -> peer::Result<()> {
     http.ask(Method::PUT, &[name], &[], Some(number.to_string().into_bytes())).await.map(drop)
+}
+
+/// The configuration of a server; `None` if it has none, or shows it to nobody.
+pub(super) async fn configuration(server: &Http) -> peer::Result<Option<Configuration>> {
+    // CouchDB 1 and pouchdb-server have the second path.
+    let mut listed = None;
+    for path in [&["_node", "_local", "_config"][..], &["_config"]] {
+        if listed.is_none() {
+            listed = known(server.ask(Method::GET, path, &[], None).await)?;
+        }
+    }
+    let Some(listed) = listed else { return Ok(None) };
+    let mut configuration = Configuration::new();
+    for (section, values) in listed.root().members().filter(|(_, values)| values.is_object()) {
+        for (key, value) in values.members() {
+            configuration.insert((section.clone().into_owned(), key.into_owned()), text(value));
+        }
+    }
+    Ok(Some(configuration))
+}
+
+/// The text of a setting. pouchdb-server has numbers and booleans too.
+fn text(value: JsonRef<'_>) -> String {
+    value.str_or_text().into_owned()
+}
+
+/// `None` if the server does not know what was asked for, or shows it to nobody.
+pub(super) fn known(answer: peer::Result<JsonText>) -> peer::Result<Option<JsonText>> {
+    match answer {
+        Err(error) if matches!(error.status(), Some(400 | 403 | 404 | 405 | 501)) => Ok(None),
+        Err(error) if error.kind() == ErrorKind::Nonsense => Ok(None),
+        answer => answer.map(Some),
+    }
 }
