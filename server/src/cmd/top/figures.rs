@@ -29,7 +29,7 @@ impl Figures {
     }
 
     /// The figures with this name, one for each combination of labels.
-    pub(super) fn named<'f, 'n>(&'f self, name: &'n str) -> impl Iterator<Item = (&'f Series, f64)> {
+    pub(super) fn named<'f>(&'f self, name: &str) -> impl Iterator<Item = (&'f Series, f64)> {
         self.0.iter().filter(move |(series, _)| series.name == name).map(|(series, value)| (series, *value))
     }
 
