@@ -17,7 +17,7 @@ pub(super) struct Pouchdb {
     /// The application's database
     #[arg(long, value_name = "NAME")]
     database: String,
-    /// The origin of the application's pages: https://app.example. Several are separated by commas
+    /// The origin of the application's pages, such as `https://app.example`; several are separated by commas
     #[arg(long, value_name = "ORIGIN", required = true, value_delimiter = ',', value_parser = origin)]
     origin: Vec<String>,
     #[command(flatten)]
