@@ -356,7 +356,11 @@ pub(crate) async fn who_purges_a_document_purges_it_from_the_trash(stage: Stage)
     assert_eq!(collect(&documents, &["h:a", "h:b"]).await, 2);
     let gone = leaves(&documents, "h:a").await.remove(0);
     let purge = Purge::new("h:a", vec![gone.rev.clone()]);
-    assert_eq!(documents.purge_deleted(&[purge.clone()]).await.unwrap(), [Ok(Vec::new())], "nobody named it");
+    assert_eq!(
+        documents.purge_deleted(std::slice::from_ref(&purge)).await.unwrap(),
+        [Ok(Vec::new())],
+        "nobody named it"
+    );
     assert_eq!(trash(&documents).await.len(), 2);
     assert_eq!(documents.purge(&[purge]).await.unwrap(), [Ok(vec![gone.rev])]);
     assert_eq!(trash(&documents).await, [("h:b".to_owned(), true)]);
