@@ -23,7 +23,7 @@ async function opened(t) {
   return { started, server, ask, ...all };
 }
 
-test('a vault is examined: its space, its devices, and what a collection would give back', async (t) => {
+test('a vault is examined: its space, its devices, and what a collection would remove', async (t) => {
   const all = await opened(t);
   if (!all) return;
   const { ask, page, problems, visit } = all;
@@ -36,7 +36,8 @@ test('a vault is examined: its space, its devices, and what a collection would g
   await page.getByRole('button', { name: 'Examine the vault' }).click();
   await page.getByText('Files that lack chunks: 1. Damaged documents: 0.').waitFor();
   await page.getByText(/^broken <img.*: 1 chunk$/).waitFor();
-  await page.getByRole('row', { name: /^Chunks that no file needs 1 .*what a collection would give back/ }).waitFor();
+  await page.getByRole('row', { name: /^Chunks that no file needs 1 .*what a collection would remove/ }).waitFor();
+  await page.getByText('This server does not collect chunks by itself.').waitFor();
   const devices = page.getByRole('region', { name: 'Devices', exact: true });
   await devices.getByRole('row', { name: /^<img src=x .* 1 document behind .*0\.25\.70 yes$/ }).waitFor();
   await devices.getByRole('row', { name: /^<img src=x .* what it has is unknown unknown .* no$/ }).waitFor();

@@ -68,6 +68,57 @@ function devices(milestone) {
   ];
 }
 
+/** What collections left, and what the server does by itself. */
+function collection(db, { collect, trash }) {
+  const last = collect?.last;
+  const said = () =>
+    last.error ?? `${many(last.collected.condemned, 'chunk')} condemned, ${count(last.collected.deleted.count)} deleted`;
+  return [
+    h(
+      'p',
+      null,
+      collect
+        ? `This server collects chunks every ${collect.every}, and deletes them ${collect.grace} after they were condemned.`
+        : 'This server does not collect chunks by itself.',
+    ),
+    last?.holds?.length > 0 &&
+      note(
+        'warn',
+        h('p', null, 'The last run removed nothing:'),
+        h(
+          'ul',
+          null,
+          last.holds.map((hold) => h('li', null, hold)),
+        ),
+      ),
+    facts(
+      ['Condemned', many(trash.condemned, 'chunk')],
+      ['In the trash', `${many(trash.deleted.count, 'chunk')}, ${size(trash.deleted.bytes)}`],
+      trash.changed && ['Last condemned or deleted', time(trash.changed)],
+      last && ['Last run', `${time(last.at)}: ${said()}`],
+    ),
+    trash.not_revived + trash.unreadable > 0 &&
+      note(
+        'bad',
+        h(
+          'p',
+          null,
+          `${many(trash.not_revived, 'chunk')} that a file needs could not be brought back, and `,
+          `${many(trash.unreadable, 'row')} of the trash cannot be read. A check of the database says why.`,
+        ),
+      ),
+    h(
+      'p',
+      { class: 'hint' },
+      'A file that names such a chunk takes it off the list, or brings it back. ',
+      h('code', null, `couch-layer vault collect ${db} --dry-run`),
+      ' lists the chunks that no file needs, and what stands in the way; with ',
+      h('code', null, '--every 1d'),
+      ' the server removes them each day.',
+    ),
+  ];
+}
+
 function report(db, found) {
   const { files, chunks, missing, tombstones } = found;
   const broken = missing.files.count + chunks.damaged.count;
@@ -102,19 +153,12 @@ function report(db, found) {
         [
           amount('Chunks that files need', chunks.referenced, ''),
           chunks.unreferenced
-            ? amount('Chunks that no file needs', chunks.unreferenced, 'what a collection would give back')
+            ? amount('Chunks that no file needs', chunks.unreferenced, 'what a collection would remove')
             : ['Chunks that no file needs', 'unknown', '', 'a list of chunks is encrypted, or cannot be read'],
           chunks.aggregated.count > 0 && amount('Aggregated chunks', chunks.aggregated, ''),
           amount('Files', { count: files.count + files.of_livesync + files.marked_deleted, bytes: files.bytes }, ''),
           amount('Other documents', found.other_documents, ''),
         ].filter(Boolean),
-      ),
-      h(
-        'p',
-        { class: 'hint' },
-        'No chunk is removed yet: a device that was away may still name it. The command ',
-        h('code', null, `couch-layer vault collect ${db} --dry-run`),
-        ' lists these chunks, and what stands in the way.',
       ),
       facts(
         ['Files', `${count(files.count)}, ${count(files.of_livesync)} hidden or customizations`],
@@ -128,6 +172,7 @@ function report(db, found) {
         ['Encrypted chunks', count(chunks.encrypted)],
       ),
     ),
+    panel('Collection', collection(db, found)),
     panel('Devices', devices(found.milestone)),
   ];
 }

@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use program::{program, run};
 use serde_json::{Value, json};
@@ -372,6 +373,29 @@ fn chunks_of_a_vault_are_collected_by_a_command_and_a_request() {
     assert!(line.starts_with("0 chunks (0 B) were deleted; 12 chunks ("), "{told}");
     assert!(line.ends_with(" kB) are in the trash now"), "{told}");
 
+    // The doctor shows what collections left, and those that the server does by itself.
+    let doctor = || succeed(&[&["vault", "doctor", name][..], &url].concat(), "");
+    let report = doctor();
+    let line = report.lines().find(|line| line.starts_with("  in the trash ")).unwrap_or_default();
+    assert!(line.contains(" 12 ") && line.ends_with(" kB"), "{report}");
+    assert!(report.contains("\nCollection of chunks: no server does it by itself\n"), "{report}");
+    let every = |time: &str| succeed(&[&["vault", "collect", name, "--every", time][..], &url].concat(), "");
+    assert_eq!(every("1d"), "The server collects the chunks every 1day\n");
+    let answer = format!("/{name}/_couch_layer/vault?examine=false");
+    let end = Instant::now() + Duration::from_secs(120);
+    while get(&server, &answer)["collect"]["last"]["at"].is_null() {
+        assert!(Instant::now() < end, "the job runs");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let report = doctor();
+    assert!(report.contains("\nCollection of chunks: every 1d, 30d after they are condemned\n  last run "), "{report}");
+    assert!(report.contains(" GMT: 0 condemned, 0 deleted\n"), "{report}");
+    let told = get(&server, &answer);
+    assert_eq!((&told["trash"]["deleted"]["count"], &told["files"]), (&json!(12), &Value::Null));
+    assert_eq!(get(&server, &format!("/{name}/_couch_layer/vault"))["trash"], told["trash"]);
+    assert_eq!(every("off"), "The server no longer collects the chunks\n");
+    assert_eq!(get(&server, &answer)["collect"], Value::Null);
+
     // The passphrase does not help, and neither does a store without a list of devices.
     let complaint = fail(&[&["vault", "collect", name, "--passphrase-file", "none"][..], &url].concat()).1;
     assert!(complaint.contains("without the passphrase"), "{complaint}");
@@ -389,6 +413,8 @@ fn chunks_of_a_vault_are_collected_by_a_command_and_a_request() {
     let engine = format!("lsm:{}", folder.path().join("data").display());
     let file = format!("{FIXTURES}/{name}.jsonl");
     succeed(&["import", name, &file, "--engine", &engine], "");
+    let complaint = fail(&["vault", "collect", name, "--every", "1d", "--engine", &engine]).1;
+    assert!(complaint.contains("name it with --url"), "{complaint}");
     let complaint = fail(&["vault", "collect", name, "--engine", &engine]).1;
     assert!(complaint.contains("no \"_local/obsydian_livesync_milestone\""), "{complaint}");
 }

@@ -1,5 +1,6 @@
 //! `couch-layer vault collect`: removes the chunks that no file needs, or says what stands in the way.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use chunks::vault::shown;
@@ -32,6 +33,9 @@ pub(super) struct Collect {
     /// Minimum time between condemning a chunk and deleting it: 30d, 12h
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "30d")]
     grace: Duration,
+    /// Let the server do it now and at intervals from now on: 1d, 12h; off ends that
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["dry_run", "json"])]
+    every: Option<Every>,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
@@ -39,8 +43,26 @@ pub(super) struct Collect {
     vault: VaultArgs,
 }
 
+/// The time between two collections; `None` for never.
+#[derive(Clone, Copy, Debug)]
+struct Every(Option<Duration>);
+
+impl FromStr for Every {
+    type Err = humantime::DurationError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "off" => Ok(Every(None)),
+            time => Ok(Every(Some(humantime::parse_duration(time)?))),
+        }
+    }
+}
+
 impl Collect {
     pub(super) async fn run(self) -> Result<(), Failure> {
+        if let Some(Every(every)) = self.every {
+            return self.schedule(every).await;
+        }
         if !self.dry_run {
             return self.collect().await;
         }
@@ -56,6 +78,20 @@ impl Collect {
 }
 
 impl Collect {
+    async fn schedule(self, every: Option<Duration>) -> Result<(), Failure> {
+        let source = self.vault.open(IfNoDatabase::Fail).await?.0;
+        let holds = source.schedule_vault(every, self.grace).await?;
+        let mut lines = vec![match every {
+            Some(every) => format!("The server collects the chunks every {}", humantime::format_duration(every)),
+            None => "The server no longer collects the chunks".to_owned(),
+        }];
+        if !holds.is_empty() {
+            lines.push("Nothing may be removed now:".into());
+            lines.extend(holds.iter().map(|hold| format!("  {}", shown(hold))));
+        }
+        Ok(progress::print(&lines.join("\n"))?)
+    }
+
     async fn collect(self) -> Result<(), Failure> {
         if self.vault.has_passphrase() {
             return Err(failure(

@@ -6,6 +6,7 @@ use chunks::vault::shown;
 use chunks::{Amount, CensusOptions, Device, Diagnosis, Difference, Milestone, Named};
 use clap::Args;
 use indicatif::{DecimalBytes, HumanCount};
+use serde_json::Value;
 
 use super::progress::{self, Unit};
 use super::source::IfNoDatabase;
@@ -30,13 +31,15 @@ pub(super) struct Doctor {
 
 impl Doctor {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let chunks = self.vault.open(IfNoDatabase::Fail).await?.1;
+        let (source, chunks) = self.vault.open(IfNoDatabase::Fail).await?;
         let bar = progress::counter(Unit::Documents);
         bar.set_message(format!("examining {}, documents:", self.vault.database));
         let found = chunks.doctor(CensusOptions::default(), |done| bar.set_position(done)).await;
         bar.finish_and_clear();
         let found = found?;
-        progress::print(&if self.json { found.to_json().to_string() } else { report(&found) })?;
+        // A CouchDB has none, and only administrators of the database see it.
+        let left = source.vault_collections().await.ok();
+        progress::print(&if self.json { to_json(&found, left).to_string() } else { report(&found, left.as_ref()) })?;
         match (found.census.broken.count, found.census.damaged.count) {
             (0, 0) => Ok(()),
             (broken, damaged) => {
@@ -46,7 +49,63 @@ impl Doctor {
     }
 }
 
-fn report(found: &Diagnosis) -> String {
+/// The diagnosis for programs, with what collections left.
+fn to_json(found: &Diagnosis, left: Option<Value>) -> Value {
+    let mut told = found.to_json();
+    if let Some(mut left) = left {
+        told["trash"] = left["trash"].take();
+        told["collect"] = left["collect"].take();
+    }
+    told
+}
+
+/// A line for a number of things and their bytes.
+fn amount_line(what: &str, count: u64, bytes: u64) -> String {
+    format!("  {what:34} {:>11} {:>12}", HumanCount(count).to_string(), size(bytes))
+}
+
+/// What collections left, and when the next ones are.
+fn collections(left: &Value) -> Vec<String> {
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let time = |ms: &Value| ms.as_u64().map(date).unwrap_or_default();
+    let (trash, collect) = (&left["trash"], &left["collect"]);
+    let deleted = &trash["deleted"];
+    let mut lines = vec![amount_line("in the trash", number(&deleted["count"]), number(&deleted["bytes"]))];
+    let condemned = HumanCount(number(&trash["condemned"])).to_string();
+    lines.push(format!("  {:34} {condemned:>11}", "condemned chunks"));
+    if trash["changed"].is_u64() {
+        lines.push(format!("    the last one condemned or deleted: {}", time(&trash["changed"])));
+    }
+    let text = |value: &Value| shown(value.as_str().unwrap_or_default()).to_string();
+    if collect.is_null() {
+        lines.push("Collection of chunks: no server does it by itself".into());
+        return lines;
+    }
+    let (every, grace) = (text(&collect["every"]), text(&collect["grace"]));
+    lines.push(format!("Collection of chunks: every {every}, {grace} after they are condemned"));
+    let last = &collect["last"];
+    let holds = last["holds"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if last["at"].is_u64() {
+        let outcome = match last["error"].as_str() {
+            Some(error) => shown(error).to_string(),
+            None if !holds.is_empty() => "nothing was removed".into(),
+            None => format!(
+                "{} condemned, {} deleted",
+                HumanCount(number(&last["collected"]["condemned"])),
+                HumanCount(number(&last["collected"]["deleted"]["count"]))
+            ),
+        };
+        lines.push(format!("  last run {}: {outcome}", time(&last["at"])));
+        lines.extend(holds.iter().map(|hold| format!("    {}", text(hold))));
+    }
+    lines
+}
+
+fn date(ms: u64) -> String {
+    httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(ms.min(253_402_300_799_999)))
+}
+
+fn report(found: &Diagnosis, left: Option<&Value>) -> String {
     let (census, files) = (&found.census, &found.census.files);
     let mut lines = vec![format!(
         "{} files, {} hidden files and customizations, {} marked as deleted",
@@ -55,10 +114,7 @@ fn report(found: &Diagnosis) -> String {
         HumanCount(files.marked_deleted)
     )];
     lines.push("Space".into());
-    let mut amount = |what: &str, amount: Amount| {
-        let Amount { count, bytes } = amount;
-        lines.push(format!("  {what:34} {:>11} {:>12}", HumanCount(count).to_string(), size(bytes)));
-    };
+    let mut amount = |what: &str, amount: Amount| lines.push(amount_line(what, amount.count, amount.bytes));
     amount("chunks that files need", census.referenced);
     if let Some(unreferenced) = found.unreferenced() {
         amount("chunks that no file needs", unreferenced);
@@ -84,6 +140,7 @@ fn report(found: &Diagnosis) -> String {
     let database = &found.database;
     let disk = database.file_bytes.map(|bytes| format!(", {} on disk", size(bytes))).unwrap_or_default();
     lines.push(format!("  all: {} documents, {}{disk}", HumanCount(database.documents), size(database.document_bytes)));
+    lines.extend(left.map(collections).unwrap_or_default());
     name(&mut lines, "Files that lack chunks", &census.broken, |file| {
         format!("{}: {} ({})", shown(&file.path), HumanCount(file.missing), file.chunks.join(", "))
     });
@@ -109,7 +166,7 @@ fn devices(lines: &mut Vec<String>, found: &Diagnosis, milestone: &Milestone) {
         let last = match device.last_connected_ms {
             Some(last) => {
                 let seconds = found.now_ms.saturating_sub(last) / 60_000 * 60;
-                let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(last.min(253_402_300_799_999)));
+                let date = date(last);
                 format!("connected {date}, {} ago", humantime::format_duration(Duration::from_secs(seconds)))
             }
             None => "has not said when it connected".into(),

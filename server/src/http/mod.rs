@@ -77,6 +77,7 @@ pub(crate) use functions::validate::THREADS;
 pub(crate) use handlers::database::relocate::KIND as RELOCATIONS;
 pub(crate) use handlers::root::configuration::checked as checked_setting;
 pub(crate) use handlers::views::check::{check as check_views, repair as repair_views};
+pub(crate) use jobs::collect_vaults::scheduled as scheduled_collection;
 pub(crate) use jobs::replicator::has_jobs as is_of_replications;
 pub use journal::LogFile;
 pub use listen::{Server, StartError};

@@ -36,7 +36,7 @@ use crate::http::config::rotation::Rotation;
 use crate::http::handlers::database::{format, relocate, upkeep};
 use crate::http::jobs::replicator::{documents, record, run};
 use crate::http::jobs::run::{End, PAUSE, Run, backoff, now_ms};
-use crate::http::jobs::{auto_purge, index_build, peruser, view_update};
+use crate::http::jobs::{auto_purge, collect_vaults, index_build, peruser, view_update};
 
 /// Number of renewals in the duration of a lease.
 const BEATS: u32 = 3;
@@ -60,7 +60,7 @@ struct Kind {
     run: fn(Arc<App>, Arc<Run>) -> BoxFuture<'static, End>,
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind { name: relocate::KIND, at_once: 16, is_of_databases: false, run: |app, run| relocate::run(app, run).boxed() },
     Kind {
         name: model::BUILD_JOBS,
@@ -97,6 +97,12 @@ const KINDS: [Kind; 9] = [
         at_once: 1,
         is_of_databases: false,
         run: |app, run| auto_purge::run(app, run).boxed(),
+    },
+    Kind {
+        name: collect_vaults::KIND,
+        at_once: 1,
+        is_of_databases: false,
+        run: |app, run| collect_vaults::run(app, run).boxed(),
     },
     Kind { name: peruser::KIND, at_once: 1, is_of_databases: false, run: |app, run| peruser::follow(app, run).boxed() },
     Kind { name: record::KIND, at_once: 2_000, is_of_databases: false, run: |app, job| run::run(app, job).boxed() },

@@ -66,6 +66,7 @@ const BODIES: &[(&str, &str, &[&str])] = &[
         r#"{"view":"v","design":{<"%":0>,"views":{"v":{"map":"doc => emit(1)"}}}}"#,
     ]),
     ("POST", "/{db}/_couch_layer/vault", &[r#"{"grace":"<1|>"}"#]),
+    ("PUT", "/{db}/_couch_layer/vault", &[r#"{"collect":"<1|>"}"#, r#"{"collect":null,"grace":"<1|>"}"#]),
     ("POST", "/{db}/_revs_diff", REVISIONS),
     ("POST", "/{db}/_missing_revs", REVISIONS),
     ("PUT", "/{db}/_keep_replaced", &[r#"{<"%":0>}"#]),

@@ -62,6 +62,7 @@ mod updates;
 mod users;
 #[cfg(feature = "javascript")]
 mod validation;
+mod vaults;
 #[cfg(feature = "javascript")]
 mod view_options;
 #[cfg(feature = "javascript")]

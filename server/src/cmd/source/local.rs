@@ -4,16 +4,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use chunks::{VaultCollectOptions, VaultCollected, collect_vault};
+use chunks::{Trash, VaultCollectOptions, VaultCollected, collect_vault};
 use kv_api::AnyDatabase;
 use model::{BodyFormat, CheckReport, CreateOptions, Documents, ErrorKind, Layer, LayerOptions, Repair};
 use peer::Peer;
+use serde_json::{Value, json};
 
 use super::if_no_database::IfNoDatabase;
 use crate::cmd::progress::remark;
 use crate::cmd::{Failure, failure};
 use crate::engine::{self, EngineUrl, IfMissing};
-use crate::http::{Functions, Identity, THREADS, by_command, check_views, repair_views};
+use crate::http::{Functions, Identity, THREADS, by_command, check_views, repair_views, scheduled_collection};
 use crate::report::Checked;
 
 /// A database in a store of this process.
@@ -125,6 +126,11 @@ impl Local {
         progress: impl FnMut(u64) + Send,
     ) -> Result<VaultCollected, Failure> {
         Ok(collect_vault(&self.documents, options, progress).await?)
+    }
+
+    pub(super) async fn vault_collections(&self) -> Result<Value, Failure> {
+        let scheduled = scheduled_collection(&self.layer.jobs(), &self.documents.info().await?).await?;
+        Ok(json!({"trash": Trash::read(&self.documents).await?.to_json(), "collect": scheduled}))
     }
 
     pub(super) async fn format(&self) -> Result<(String, bool), Failure> {

@@ -14,7 +14,7 @@ use chunks::VaultCollectOptions;
 use chunks::store::{DocumentStore, PeerStore};
 use clap::Args;
 use kv_api::AnyDatabase;
-use model::{BodyFormat, Edit, JsonText, Layer, LayerOptions, SystemEnvironment, WriteMode};
+use model::{BodyFormat, Edit, JsonRef, JsonText, Layer, LayerOptions, SystemEnvironment, WriteMode};
 use peer::{Address, ErrorKind, Peer, Steady, Trust};
 use serde_json::{Value, json};
 
@@ -271,6 +271,31 @@ impl Source {
                 Ok(serde_json::from_slice(answer.as_bytes())?)
             }
         }
+    }
+
+    /// What the collections of a vault's chunks left, and when a server collects them: `trash` and `collect`.
+    pub(crate) async fn vault_collections(&self) -> Result<Value, Failure> {
+        match &self.place {
+            Whereabouts::Local(local) => local.vault_collections().await,
+            Whereabouts::Remote(remote) => Ok(serde_json::from_slice(remote.vault_collections().await?.as_bytes())?),
+        }
+    }
+
+    /// Lets the server collect the chunks of a vault at this interval; `None` for never. Returns why the runs would
+    /// remove nothing at present.
+    pub(crate) async fn schedule_vault(
+        &self,
+        every: Option<Duration>,
+        grace: Duration,
+    ) -> Result<Vec<String>, Failure> {
+        let Whereabouts::Remote(remote) = &self.place else {
+            return Err(failure("a server collects chunks at intervals: name it with --url"));
+        };
+        let seconds = |time: Duration| format!("{}s", time.as_millis().div_ceil(1_000));
+        let asked = json!({"collect": every.map(seconds), "grace": seconds(grace)});
+        let answer = remote.schedule_vault(asked.to_string().into_bytes()).await?;
+        let holds = answer.get("holds").map(JsonRef::elements).into_iter().flatten();
+        Ok(holds.map(|hold| hold.as_str().unwrap_or_default().into_owned()).collect())
     }
 
     /// The layout of bodies, and whether bodies in the other layout are left to rewrite.

@@ -17,6 +17,9 @@ const COMPACTION_PAUSE: Duration = Duration::from_millis(500);
 /// Path of relocations below the database.
 const RELOCATE: [&str; 2] = ["_couch_layer", "relocate"];
 
+/// Path of what concerns a vault below the database.
+const VAULT: [&str; 2] = ["_couch_layer", "vault"];
+
 /// Path of the layout of bodies below the database.
 const FORMAT: [&str; 2] = ["_couch_layer", "format"];
 
@@ -110,7 +113,16 @@ impl Remote {
 
     /// One run of a collection of a vault's chunks within the server.
     pub(super) async fn collect_vault(&self, asked: Vec<u8>) -> Result<JsonText, Failure> {
-        self.ask(Method::POST, &["_couch_layer", "vault"], Some(asked)).await
+        self.ask(Method::POST, &VAULT, Some(asked)).await
+    }
+
+    pub(super) async fn vault_collections(&self) -> Result<JsonText, Failure> {
+        let examine = [("examine", "false".to_owned())];
+        Ok(self.0.ask(Method::GET, &VAULT, &examine, None).await?)
+    }
+
+    pub(super) async fn schedule_vault(&self, asked: Vec<u8>) -> Result<JsonText, Failure> {
+        self.ask(Method::PUT, &VAULT, Some(asked)).await
     }
 
     pub(super) async fn format(&self) -> Result<(String, bool), Failure> {

@@ -9,11 +9,13 @@
 //! | [`index_build`], [`view_update`] | indexes and views are built |
 //! | [`peruser`] | users get databases of their own |
 //! | [`auto_purge`] | old tombstones are purged |
+//! | [`collect_vaults`] | chunks of vaults that no file needs are removed |
 //!
 //! A job that only one endpoint starts is run by code beside its handler: relocation, a new layout of bodies,
 //! forgetting. [`work`](crate::http::work) has the table of all kinds, and runs them.
 
 pub(crate) mod auto_purge;
+pub(crate) mod collect_vaults;
 pub(crate) mod following;
 pub(crate) mod index_build;
 pub(crate) mod optional;

@@ -38,8 +38,8 @@ pub(crate) enum End {
     Removed,
     /// The job must be run again after this time.
     Again(Duration),
-    /// The run ended with this progress, the answer for waiting clients. The next run, after this time, removes the
-    /// job.
+    /// The run ended with this progress, the answer for waiting clients or the result. The job must be run again after
+    /// this time.
     Answered(Vec<u8>, Duration),
     /// The run failed, with this progress if it says how. The job must be run again after this time.
     Failed(Option<Vec<u8>>, Duration),

@@ -171,6 +171,7 @@ static ROUTES: &[Route] = &[
     row("/{db}/_couch_layer/relocate", "GET,HEAD", ServerAdmin, relocate::STATUS, |r, n| Box::pin(relocate::status(r, n[0]))),
     row("/{db}/_couch_layer/relocate", "POST", ServerAdmin, relocate::BEGIN, |r, n| Box::pin(relocate::begin(r, n[0]))),
     row("/{db}/_couch_layer/try_view", "POST", DatabaseAdmin, views::trial::TRY_VIEW, |r, n| Box::pin(views::trial::try_view(r, n[0]))),
+    row("/{db}/_couch_layer/vault", "PUT", ServerAdmin, vault::SCHEDULE, |r, n| Box::pin(vault::schedule(r, n[0]))),
     row("/{db}/_couch_layer/vault", "POST", ServerAdmin, vault::COLLECT, |r, n| Box::pin(vault::collect(r, n[0]))),
     row("/{db}/_couch_layer/vault", "GET,HEAD", DatabaseAdmin, vault::DOCTOR, |r, n| Box::pin(vault::doctor(r, n[0]))),
     row("/{db}/_revs_diff", "POST", Reader, revs_diff::REVS_DIFF, |r, n| Box::pin(revs_diff::revs_diff(r, n[0]))),

@@ -352,6 +352,7 @@ fn requests_need_what_they_need_in_couchdb() {
         (Method::POST, "/db/_couch_layer/purge_tombstones", ServerAdmin),
         (Method::GET, "/db/_couch_layer/vault", DatabaseAdmin),
         (Method::POST, "/db/_couch_layer/vault", ServerAdmin),
+        (Method::PUT, "/db/_couch_layer/vault", ServerAdmin),
         (Method::GET, "/db/_couch_layer/relocate", ServerAdmin),
         (Method::GET, "/_couch_layer/backup", ServerAdmin),
         (Method::POST, "/_couch_layer/backup", ServerAdmin),

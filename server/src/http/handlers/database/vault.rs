@@ -5,53 +5,61 @@ use std::sync::Arc;
 
 use budget::{Owner, Use};
 use chunks::store::PeerStore;
-use chunks::{CensusOptions, ChunkStore, Error, StoreErrorKind, VaultCollectOptions, collect_vault};
+use chunks::{CensusOptions, ChunkStore, Error, StoreErrorKind, Trash, WouldCollect};
 use hyper::StatusCode;
+use model::JsonText;
+use serde_json::{Value, json};
 
+use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
+use crate::http::jobs::collect_vaults::{self, CENSUS_MEMORY, GRACE_MS, IDS, Schedule};
 use crate::http::operation::{Content, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::{WAIT, require_json};
+use crate::http::wire::params::parse_bool;
 use crate::http::wire::response::{self, Response};
 
-/// Ids of chunks in memory. A vault with more takes several passes.
-const IDS: usize = 250_000;
-/// Memory of a diagnosis: ids that files name, ids of missing chunks, and documents as trees.
-const MEMORY: usize = IDS * 36 + IDS * 18 + (16 << 20);
-
-/// Number of unreferenced chunks that one collection takes, and their memory: ids in a few lists.
-const TAKEN: usize = 100_000;
-const TAKEN_MEMORY: usize = TAKEN * 300;
-/// Maximum size of the body of a request for a collection.
+/// Maximum size of the body of a request.
 const MOST_BYTES: usize = 1_000;
-/// The time between condemning a chunk and deleting it, in milliseconds, unless the request names another one.
-const GRACE_MS: u64 = 30 * 24 * 3_600 * 1_000;
+
+/// The shortest time between two collections: each reads the whole vault.
+const SHORTEST_MS: u64 = 60_000;
+
+const GRACE: Param = Param::text("grace", "How long a chunk is condemned before it is deleted: a time such as `30d`.");
 
 /// What [`doctor`] does.
-pub(crate) const DOCTOR: Operation = Operation::new("The diagnosis of a LiveSync vault.", &[Reply::object(200)]);
+pub(crate) const DOCTOR: Operation = Operation::new("The diagnosis of a LiveSync vault.", &[Reply::object(200)])
+    .query(&[&[Param::flag("examine", "`false`: only what its collections left; the vault is not read.")]]);
 
-/// Reads the whole vault. There is no passphrase: what is said of an encrypted vault is what can be seen without it.
+/// Reads the whole vault, or with `examine=false` only what its collections left. There is no passphrase: what is said
+/// of an encrypted vault is what can be seen without it.
 pub(crate) async fn doctor(request: &Request, db: &str) -> Result<Response> {
+    let examine = request.params.get("examine").map(parse_bool).transpose()?.unwrap_or(true);
     let app = &request.app;
     let database = request.fresh_database(db).await?;
-    let chunks = ChunkStore::new(Arc::new(PeerStore::local(database)));
-    let held = app.budget.part(Owner::Work("vaults")).take(MEMORY, Use::Quick, WAIT).await?;
+    let scheduled = collect_vaults::scheduled(&app.layer.jobs(), &database.info().await?).await?;
+    let memory = if examine { CENSUS_MEMORY } else { 0 };
+    let held = app.budget.part(Owner::Work("vaults")).take(memory, Use::Quick, WAIT).await?;
     let work = async move {
-        let found = chunks.doctor(CensusOptions { most_ids: IDS, ..CensusOptions::default() }, |_| ()).await;
+        let chunks = ChunkStore::new(Arc::new(PeerStore::local(database.clone())));
+        let mut told = match examine {
+            true => chunks.doctor(census(), |_| ()).await?.to_json(),
+            false => json!({}),
+        };
+        told["trash"] = Trash::read(&database).await?.to_json();
         drop(held);
-        found
+        Ok(told)
     };
-    let found = app.off_thread(Box::pin(work)).await?.map_err(|error| failed(db, &error))?;
-    Ok(response::json(StatusCode::OK, found.to_json().to_string().into_bytes()))
+    let told: chunks::Result<Value> = app.off_thread(Box::pin(work)).await?;
+    let mut told = told.map_err(|error| failed(db, &error))?;
+    told["collect"] = scheduled.unwrap_or_default();
+    Ok(answer(&told))
 }
 
 /// What [`collect`] does.
 pub(crate) const COLLECT: Operation =
     Operation::new("Removes chunks of a LiveSync vault that no file needs.", &[Reply::object(200)])
-        .bodies(&[Content::members(&[Param::text(
-            "grace",
-            "How long a chunk is condemned before it is deleted: a time such as `30d`.",
-        )])])
+        .bodies(&[Content::members(&[GRACE])])
         .refusals(&[412]);
 
 /// `POST`: one run of a collection of chunks that have documents of their own.
@@ -65,34 +73,103 @@ pub(crate) const COLLECT: Operation =
 /// # Errors
 /// 412 if it cannot be known which chunks are needed.
 pub(crate) async fn collect(request: &mut Request, db: &str) -> Result<Response> {
+    let body = members(request, &["grace"]).await?;
+    let grace_ms = time(&body, "grace")?.unwrap_or(GRACE_MS);
+    let database = request.fresh_database(db).await?;
+    let app = request.app.clone();
+    let work = async move { collect_vaults::collect(&app, &database, grace_ms).await };
+    let done = request.app.off_thread(Box::pin(work)).await??.map_err(|error| refused(db, &error))?;
+    request.audit("vault_collected", &[("db", db)]);
+    Ok(answer(&done.to_json()))
+}
+
+/// What [`schedule`] does.
+pub(crate) const SCHEDULE: Operation =
+    Operation::new("Sets how often chunks of a LiveSync vault are collected.", &[Reply::object(200)])
+        .bodies(&[Content::members(&[
+            Param::json("collect", "A time such as `1d`; `null` or `off` for never.").required(),
+            GRACE,
+        ])])
+        .refusals(&[412]);
+
+/// `PUT`: lets a server collect the chunks now and then, or no longer.
+///
+/// ```text
+///   {"collect": "1d", "grace": "30d"}  ─►  {"ok": true, "holds": […]}
+/// ```
+///
+/// The vault is read first. While `holds` has a reason, runs remove nothing.
+///
+/// # Errors
+/// 412 if it cannot be known which chunks are needed: the server could collect nothing, and protect nobody.
+pub(crate) async fn schedule(request: &mut Request, db: &str) -> Result<Response> {
+    let body = members(request, &["collect", "grace"]).await?;
+    let is_off = match body.get("collect") {
+        None => return Err(ApiError::bad_request("`collect` must be a time, for example 1d, or off")),
+        Some(value) => value.is_null() || value.as_str().as_deref() == Some("off"),
+    };
+    let grace_ms = time(&body, "grace")?.unwrap_or(GRACE_MS);
+    let database = request.fresh_database(db).await?;
+    let (schedule, holds) = if is_off {
+        (None, Vec::new())
+    } else {
+        let every_ms = time(&body, "collect")?.filter(|every_ms| *every_ms >= SHORTEST_MS);
+        let every_ms = every_ms.ok_or_else(|| ApiError::bad_request("`collect` must be 60s at least"))?;
+        let found = would_collect(request, &database).await?.map_err(|error| refused(db, &error))?;
+        (Some(Schedule { every_ms, grace_ms }), found.holds)
+    };
+    Schedule::set(&request.app.layer.jobs(), &database.info().await?, schedule).await?;
+    request.audit("vault_collection_changed", &[("db", db)]);
+    Ok(answer(&json!({"ok": true, "holds": holds})))
+}
+
+/// What a collection would do now.
+async fn would_collect(request: &Request, database: &Documents) -> Result<std::result::Result<WouldCollect, Error>> {
+    let app = &request.app;
+    let held = app.budget.part(Owner::Work("vaults")).take(CENSUS_MEMORY, Use::Quick, WAIT).await?;
+    let chunks = ChunkStore::new(Arc::new(PeerStore::local(database.clone())));
+    let work = async move {
+        let found = chunks.would_collect(census(), |_| ()).await;
+        drop(held);
+        found
+    };
+    app.off_thread(Box::pin(work)).await
+}
+
+fn census() -> CensusOptions {
+    CensusOptions { most_ids: IDS, ..CensusOptions::default() }
+}
+
+/// The body of a request, which may have only these members.
+async fn members(request: &mut Request, known: &[&str]) -> Result<JsonText> {
     require_json(&request.headers)?;
     request.body.narrow(MOST_BYTES);
     let body = request.json_object().await?;
-    if body.root().members().any(|(name, _)| name != "grace") {
-        return Err(ApiError::bad_request("only `grace` may be given"));
+    match body.root().members().any(|(name, _)| !known.contains(&&*name)) {
+        true => Err(ApiError::bad_request(format!("only these may be given: {}", known.join(", ")))),
+        false => Ok(body),
     }
-    let grace_ms = match body.get("grace") {
-        None => GRACE_MS,
-        Some(time) => match time.as_str().and_then(|text| model::parse_time(&text)) {
-            Some(time) => time,
-            None => return Err(ApiError::bad_request("`grace` must be a time, for example 30d")),
-        },
-    };
-    let options = VaultCollectOptions { grace_ms, census: CensusOptions { most_ids: IDS, most_named: TAKEN } };
-    let database = request.fresh_database(db).await?;
-    let app = &request.app;
-    let held = app.budget.part(Owner::Work("vaults")).take(MEMORY + TAKEN_MEMORY, Use::Quick, WAIT).await?;
-    let work = async move {
-        let done = collect_vault(&database, options, |_| ()).await;
-        drop(held);
-        done
-    };
-    let done = app.off_thread(Box::pin(work)).await?.map_err(|error| match &error {
+}
+
+/// The time in a member of a body, in milliseconds.
+fn time(body: &JsonText, name: &str) -> Result<Option<u64>> {
+    let Some(time) = body.get(name) else { return Ok(None) };
+    match time.as_str().and_then(|text| model::parse_time(&text)) {
+        Some(time) => Ok(Some(time)),
+        None => Err(ApiError::bad_request(format!("`{name}` must be a time, for example 30d"))),
+    }
+}
+
+fn answer(told: &Value) -> Response {
+    response::json(StatusCode::OK, told.to_string().into_bytes())
+}
+
+/// The answer if it cannot be known which chunks are needed.
+fn refused(db: &str, error: &Error) -> ApiError {
+    match error {
         Error::Unread { .. } | Error::Setting(_) => ApiError::precondition_failed(error.to_string()),
-        _ => failed(db, &error),
-    })?;
-    request.audit("vault_collected", &[("db", db)]);
-    Ok(response::json(StatusCode::OK, done.to_json().to_string().into_bytes()))
+        _ => failed(db, error),
+    }
 }
 
 fn failed(db: &str, error: &Error) -> ApiError {

@@ -100,6 +100,7 @@ const CASES: &[Case] = &[
     case("/{db}/_couch_layer/purge_tombstones", "POST", r#"{"older":"90d","dry_run":true}"#),
     case("/{db}/_couch_layer/try_view", "POST", r#"{"design":{"views":{"v":{"map":"doc => emit(1)"}}},"view":"v"}"#),
     case("/{db}/_couch_layer/vault", "POST", "{}"),
+    case("/{db}/_couch_layer/vault", "PUT", r#"{"collect":null}"#),
     case("/{db}/_couch_layer/relocate", "DELETE", "").to("/db/_couch_layer/relocate?to=mem:"),
     case("/{db}/_couch_layer/relocate", "POST", r#"{"to":"mem:"}"#),
     case("/{db}/_revs_diff", "POST", r#"{"docid":["1-11111111111111111111111111111111"]}"#),

@@ -1,0 +1,172 @@
+//! Collects the chunks of vaults now and then, where an administrator has asked for it.
+//!
+//! ```text
+//!  PUT /{db}/_couch_layer/vault   {"collect": "1d"} ─► the job of this database, due at once
+//!  a run                          census ─► condemn, delete ─► its result ─► due again after a day
+//! ```
+//!
+//! The job is the setting. It is in the server's own store, also for a database that moved to another one. So a database
+//! without it has no row and no job, and whoever drops the setting removes the job.
+//!
+//! Invariants: the job names the instance of its database, so one that was dropped and created again has no setting. One
+//! server runs the job; if two believe that they do, the database's own number of collections ends the older run
+//! ([`model::Documents::begin_collection`]). What stands in the way of a collection is a result like any other: the next
+//! run comes after the period, since each reads the whole vault. Only a failure of the store is tried again sooner.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use budget::{Owner, Use};
+use chunks::{CensusOptions, Error, VaultCollectOptions, VaultCollected, collect_vault};
+use jobs::{JobId, Jobs, NewJob};
+use kv_api::AnyDatabase;
+use model::{DatabaseInfo, KeepReplaced};
+use serde_json::{Value, json};
+
+use crate::http::app::App;
+use crate::http::app::stores::Documents;
+use crate::http::error::Result;
+use crate::http::jobs::run::{End, Run, backoff, now_ms};
+use crate::http::wire::body::WAIT;
+
+/// The kind of the job. Its id is the name of the database.
+pub(crate) const KIND: &str = "vault_collection";
+
+/// Ids of chunks in memory. A vault with more takes several passes.
+pub(crate) const IDS: usize = 250_000;
+/// Memory of a census: ids that files name, ids of missing chunks, and documents as trees.
+pub(crate) const CENSUS_MEMORY: usize = IDS * 36 + IDS * 18 + (16 << 20);
+
+/// Number of unreferenced chunks that one collection takes, and their memory: ids in a few lists.
+const TAKEN: usize = 100_000;
+const TAKEN_MEMORY: usize = TAKEN * 300;
+
+/// The time between condemning a chunk and deleting it, in milliseconds, unless another one is asked for.
+pub(crate) const GRACE_MS: u64 = 30 * 24 * 3_600 * 1_000;
+
+/// When the chunks of a database are collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Schedule {
+    /// The time between two runs, in milliseconds.
+    pub(crate) every_ms: u64,
+    /// The time between condemning a chunk and deleting it, in milliseconds.
+    pub(crate) grace_ms: u64,
+}
+
+/// The instance of a database, as text.
+fn instance(database: &DatabaseInfo) -> String {
+    format!("{:032x}", u128::from_be_bytes(database.instance_id))
+}
+
+impl Schedule {
+    fn data(self, database: &DatabaseInfo) -> Vec<u8> {
+        let (task, instance) = (json!({"database": database.name}), instance(database));
+        let data = json!({"task": task, "instance": instance, "every_ms": self.every_ms, "grace_ms": self.grace_ms});
+        data.to_string().into_bytes()
+    }
+
+    /// The schedule in a job's data, if the job is of this instance.
+    fn of(data: &[u8], database: &DatabaseInfo) -> Option<Schedule> {
+        let data: Value = serde_json::from_slice(data).ok()?;
+        if data["instance"].as_str()? != instance(database) {
+            return None;
+        }
+        Some(Schedule { every_ms: data["every_ms"].as_u64()?, grace_ms: data["grace_ms"].as_u64()? })
+    }
+
+    /// Sets or removes the schedule of a database. The first run is due at once.
+    pub(crate) async fn set(
+        jobs: &Jobs<AnyDatabase>,
+        database: &DatabaseInfo,
+        schedule: Option<Schedule>,
+    ) -> jobs::Result<()> {
+        let id = JobId::new(KIND, &database.name);
+        match schedule {
+            Some(schedule) => {
+                let data = schedule.data(database).into();
+                jobs.add(&id, &NewJob { data, ..NewJob::default() }).await?;
+            }
+            None => drop(jobs.remove(&id).await?),
+        }
+        Ok(())
+    }
+}
+
+/// The setting of a database as JSON, and what its last run did; `None` if it has none.
+///
+/// ```text
+///   {"every": "1d", "grace": "30d", "last": {"at": 1795365506967, "holds": […], "collected": {…}}}
+/// ```
+pub(crate) async fn scheduled(jobs: &Jobs<AnyDatabase>, database: &DatabaseInfo) -> jobs::Result<Option<Value>> {
+    let Some(job) = jobs.get(&JobId::new(KIND, &database.name)).await? else { return Ok(None) };
+    let Some(Schedule { every_ms, grace_ms }) = Schedule::of(&job.data, database) else { return Ok(None) };
+    let progress = job.progress.and_then(|progress| serde_json::from_slice::<Value>(&progress.bytes).ok());
+    let last = progress.map(|mut progress| progress["last"].take());
+    let time = |ms| KeepReplaced::Milliseconds(ms).to_string();
+    Ok(Some(json!({"every": time(every_ms), "grace": time(grace_ms), "last": last})))
+}
+
+/// One run in a database. The error inside is that of the collection.
+pub(crate) async fn collect(
+    app: &App,
+    database: &Documents,
+    grace_ms: u64,
+) -> Result<std::result::Result<VaultCollected, Error>> {
+    let held = app.budget.part(Owner::Work("vaults")).take(CENSUS_MEMORY + TAKEN_MEMORY, Use::Quick, WAIT).await?;
+    let options = VaultCollectOptions { grace_ms, census: CensusOptions { most_ids: IDS, most_named: TAKEN } };
+    let done = collect_vault(database, options, |_| ()).await;
+    drop(held);
+    Ok(done)
+}
+
+/// Runs the job of a database.
+pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
+    tokio::select! {
+        end = run_once(&app, &run) => match end {
+            Ok(end) => end,
+            // Dropped.
+            Err(error) if error.is_no_database() => End::Removed,
+            Err(error) => failed(&run, &error),
+        },
+        // Each step is a transaction of its own, so the next run goes on.
+        () = run.stopped() => End::Again(Duration::ZERO),
+        () = app.stopping() => End::Again(Duration::ZERO),
+    }
+}
+
+async fn run_once(app: &App, run: &Run) -> Result<End> {
+    let name = &run.job.id.id;
+    // On behalf of no client.
+    let database = app.databases.stores.database(name).await?.unvalidated();
+    let Some(schedule) = Schedule::of(&run.job.data, &database.info().await?) else { return Ok(End::Removed) };
+    let mut last = match collect(app, &database, schedule.grace_ms).await? {
+        Err(Error::Store(error)) => return Ok(failed(run, &error)),
+        Err(error) => {
+            tracing::warn!(database = name, %error, "the chunks of a vault cannot be collected");
+            json!({"error": peer::cut(&error.to_string(), peer::MOST_TEXT)})
+        }
+        Ok(done) => {
+            let told = done.to_json();
+            if done.found.holds.is_empty() {
+                tracing::info!(database = name, collected = %told["collected"], "the chunks of a vault were collected");
+            } else {
+                tracing::warn!(database = name, holds = ?done.found.holds, "no chunk of a vault may be removed now");
+            }
+            json!({"holds": told["holds"], "collected": told["collected"]})
+        }
+    };
+    last["at"] = now_ms().into();
+    Ok(End::Answered(progress(&last), Duration::from_millis(schedule.every_ms)))
+}
+
+/// The progress of a job: members of a task, of which it has none, and what its last run did.
+fn progress(last: &Value) -> Vec<u8> {
+    json!({"task": {}, "last": last}).to_string().into_bytes()
+}
+
+fn failed(run: &Run, error: &dyn fmt::Debug) -> End {
+    tracing::warn!(database = run.job.id.id, ?error, "the chunks of a vault cannot be collected now");
+    let last = json!({"at": now_ms(), "error": "the vault cannot be read as a whole at the moment; the log says why"});
+    End::Failed(Some(progress(&last)), backoff(run.job.attempts))
+}

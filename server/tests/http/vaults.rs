@@ -1,0 +1,144 @@
+//! Collections of a vault's chunks that a server does by itself.
+
+use jobs::{JobId, JobState, NewJob};
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Couch, wait_for};
+
+const KIND: &str = "vault_collection";
+const MILESTONE: &str = "_local/obsydian_livesync_milestone";
+
+/// A vault of one note with a chunk, and a chunk that no file needs. A device has connected just now.
+async fn vault(couch: &Couch, db: &str) {
+    couch.database(db).await;
+    for chunk in ["h:needed", "h:old"] {
+        couch.put(&format!("/{db}/{chunk}"), json!({"type": "leaf", "data": "text"})).await;
+    }
+    couch.put(&format!("/{db}/note.md"), note(&["h:needed"])).await;
+    let device = json!({"device_name": "phone", "progress": couch.get(&format!("/{db}")).await.json()["update_seq"]});
+    let milestone = json!({"type": "milestoneinfo", "accepted_nodes": ["a"], "node_info": {"a": device}});
+    assert_eq!(couch.json("PUT", &format!("/{db}/{MILESTONE}"), milestone).await.status, 201);
+}
+
+fn note(chunks: &[&str]) -> Value {
+    json!({"path": "note.md", "children": chunks, "type": "plain", "size": 1, "ctime": 1, "mtime": 1, "eden": {}})
+}
+
+async fn set(couch: &Couch, db: &str, body: Value) -> Answer {
+    couch.json("PUT", &format!("/{db}/_couch_layer/vault"), body).await
+}
+
+/// The setting of a database and its last run.
+async fn collection(couch: &Couch, db: &str) -> Value {
+    couch.get(&format!("/{db}/_couch_layer/vault")).await.json()["collect"].clone()
+}
+
+/// The next result of the job.
+async fn result(couch: &Couch, db: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
+    let found = async || Some(collection(couch, db).await["last"].clone()).filter(|last| is_wanted(last));
+    wait_for("a run ends", found).await
+}
+
+/// Makes the job due.
+async fn hurry(couch: &Couch, db: &str) {
+    let (jobs, id) = (couch.layer.jobs(), JobId::new(KIND, db));
+    let job = jobs.get(&id).await.unwrap().unwrap();
+    jobs.add(&id, &NewJob { data: job.data, ..NewJob::default() }).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_collects_the_vaults_that_it_is_asked_to() {
+    let couch = Couch::start().await;
+    vault(&couch, "vault").await;
+    vault(&couch, "other").await;
+    assert_eq!(collection(&couch, "vault").await, Value::Null);
+    let asked = json!({"collect": "1d", "grace": "0s"});
+    assert_eq!(set(&couch, "vault", asked.clone()).await.json(), json!({"ok": true, "holds": []}));
+    let last = result(&couch, "vault", |last| last["at"].is_u64()).await;
+    assert_eq!((&last["holds"], &last["collected"]["condemned"]), (&json!([]), &json!(1)));
+    assert_eq!(couch.get("/vault/h:old").await.status, 200);
+    let shown = collection(&couch, "vault").await;
+    assert_eq!((&shown["every"], &shown["grace"]), (&json!("1d"), &json!("0d")));
+
+    hurry(&couch, "vault").await;
+    let last = result(&couch, "vault", |last| last["collected"]["condemned"] == json!(0)).await;
+    assert_eq!(last["collected"]["deleted"]["count"], json!(1));
+    couch.get("/vault/h:old").await.refused(404, "not_found", "deleted");
+    assert_eq!(couch.get("/vault/h:needed").await.status, 200);
+    // A device that was away has written the file alone.
+    couch.put("/vault/undone.md", note(&["h:old"])).await;
+    assert_eq!(couch.get("/vault/h:old").await.json()["data"], "text");
+
+    let listed = couch.layer.jobs().list(KIND).await.unwrap();
+    assert_eq!(listed.iter().map(|job| job.id.id.as_str()).collect::<Vec<_>>(), ["vault"]);
+    let documents = couch.layer.database("other").await.unwrap();
+    assert_eq!(documents.last_collection().await.unwrap(), 0, "its edits pay nothing");
+    for off in [json!("off"), Value::Null] {
+        assert_eq!(set(&couch, "vault", json!({"collect": off})).await.json(), json!({"ok": true, "holds": []}));
+        assert_eq!(collection(&couch, "vault").await, Value::Null);
+        assert!(couch.layer.jobs().list(KIND).await.unwrap().is_empty());
+        assert_eq!(set(&couch, "vault", asked.clone()).await.status, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vault_that_the_server_cannot_read_is_not_collected() {
+    let couch = Couch::start().await;
+    couch.database("bare").await;
+    let refused = set(&couch, "bare", json!({"collect": "1d"})).await;
+    assert_eq!((refused.status.as_u16(), &refused.json()["error"]), (412, &json!("precondition_failed")));
+    assert!(refused.text.contains("nobody can tell which devices use it"), "{}", refused.text);
+    // Paths are obfuscated, and the lists are in ciphertext.
+    vault(&couch, "closed").await;
+    let sealed = json!({"path": "/\\:%abc", "children": [], "type": "plain", "size": 0, "ctime": 1, "mtime": 1});
+    couch.put("/closed/f:0123", sealed).await;
+    let refused = set(&couch, "closed", json!({"collect": "1d"})).await;
+    assert_eq!(refused.status, 412, "{}", refused.text);
+    assert!(refused.text.contains("cannot read which chunks 1 files refer to"), "{}", refused.text);
+    for wrong in [
+        json!({}),
+        json!({"collect": "soon"}),
+        json!({"collect": "59s"}),
+        json!({"collect": 1}),
+        json!({"collect": "1d", "grace": "soon"}),
+        json!({"collect": "1d", "every": "1d"}),
+        json!([]),
+    ] {
+        let refused = set(&couch, "closed", wrong.clone()).await;
+        assert_eq!((refused.status.as_u16(), &refused.json()["error"]), (400, &json!("bad_request")), "{wrong}");
+    }
+    assert!(couch.layer.jobs().list(KIND).await.unwrap().is_empty());
+    set(&couch, "none", json!({"collect": "1d"})).await.refused(404, "not_found", "Database does not exist.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stops_a_collection_is_shown_and_a_new_database_has_no_setting() {
+    let couch = Couch::start().await;
+    vault(&couch, "vault").await;
+    assert_eq!(set(&couch, "vault", json!({"collect": "1d", "grace": "0s"})).await.status, 200);
+    result(&couch, "vault", |last| last["at"].is_u64()).await;
+    // A list that nobody can read: the run ends with an error, and the next one is due after a day.
+    let rev = couch.put("/vault/torn.md", json!({"path": "torn.md", "children": "h:1", "type": "plain"})).await;
+    hurry(&couch, "vault").await;
+    let last = result(&couch, "vault", |last| last["error"].is_string()).await;
+    assert!(last["error"].as_str().unwrap().contains("torn.md"), "{last}");
+    let jobs = couch.layer.jobs();
+    let planned = async || Some(jobs.list(KIND).await.unwrap().remove(0)).filter(|job| job.state == JobState::Pending);
+    let job = wait_for("the next run is planned", planned).await;
+    let pause = job.scheduled_ms - last["at"].as_u64().unwrap();
+    assert!(pause > 86_000_000, "{pause}");
+    // A chunk that is missing: nothing is removed, and the reason is shown.
+    let mended = json!({"_rev": rev, "path": "torn.md", "children": ["h:gone"], "type": "plain"});
+    couch.put("/vault/torn.md", mended).await;
+    hurry(&couch, "vault").await;
+    let last = result(&couch, "vault", |last| last["holds"][0].is_string()).await;
+    assert!(last["holds"][0].as_str().unwrap().starts_with("1 chunks are missing"), "{last}");
+    assert_eq!(couch.get("/vault/h:old").await.status, 200);
+
+    assert_eq!(couch.call("DELETE", "/vault").await.status, 200);
+    vault(&couch, "vault").await;
+    assert_eq!(collection(&couch, "vault").await, Value::Null);
+    hurry(&couch, "vault").await;
+    wait_for("the job ends", async || jobs.list(KIND).await.unwrap().is_empty().then_some(())).await;
+    assert_eq!(couch.layer.database("vault").await.unwrap().last_collection().await.unwrap(), 0);
+}
