@@ -1,9 +1,11 @@
 //! Backups and restores of random stores.
 
+mod breaking;
 mod damage;
 mod faults;
 mod healing;
 mod keeping;
+mod killed;
 mod objects;
 mod random;
 mod returns;
