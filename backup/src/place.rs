@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::Either;
 use model::Environment;
+use tokio::task::JoinError;
 
 /// Incomplete files of an ended process are removed from a folder after this time.
 const ABANDONED_AFTER: Duration = Duration::from_secs(86_400);
@@ -254,13 +257,30 @@ impl Place for Folder {
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return work() };
     // Unconstrained: who waits may be another executor, which never yields to the runtime.
-    match tokio::task::unconstrained(runtime.spawn_blocking(work)).await {
+    ended(tokio::task::unconstrained(runtime.spawn_blocking(work)).await).await
+}
+
+/// Begins work of a database in a thread of the runtime for work that blocks, beside what the caller does next.
+/// Without a runtime it is done when it is awaited.
+pub(crate) fn beside<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> impl Future<Output = T> + Send {
+    match tokio::runtime::Handle::try_current() {
+        Err(_) => Either::Left(work),
+        Ok(runtime) => {
+            let begun = runtime.clone().spawn_blocking(move || runtime.block_on(work));
+            Either::Right(begun.then(ended))
+        }
+    }
+}
+
+/// The outcome of work in a thread of the runtime.
+async fn ended<T>(outcome: Result<T, JoinError>) -> T {
+    match outcome.map_err(JoinError::try_into_panic) {
         Ok(done) => done,
-        Err(ended) => match ended.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime ends, and nobody waits any more.
-            Err(_) => std::future::pending().await,
-        },
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        // The runtime ends, and nobody waits any more.
+        Err(Err(_)) => std::future::pending().await,
     }
 }
 

@@ -40,6 +40,11 @@ struct Writer {
     number: u64,
 }
 
+/// Documents are read, and written, by threads beside each other.
+fn options() -> LayerOptions {
+    LayerOptions { threads: 2, ..LayerOptions::default() }
+}
+
 /// What was acknowledged, and when.
 #[derive(Default)]
 struct History {
@@ -189,7 +194,7 @@ impl Store {
     }
 
     async fn back_up(&self, repository: &Repository) -> backup::Result<String> {
-        let report = repository.back_up(self.engine.clone(), &LayerOptions::default(), &[], &mut quiet).await?;
+        let report = repository.back_up(self.engine.clone(), &options(), &[], &mut quiet).await?;
         match report.failed.into_iter().next() {
             Some((_, reason)) => Err(Error::Refused(reason)),
             None => Ok(report.run.id),
@@ -277,7 +282,7 @@ impl Store {
         };
         let target = MemDatabase::new();
         let wanted = RestoreOptions { run: Some(run.clone()), ..RestoreOptions::default() };
-        let options = LayerOptions::default();
+        let options = options();
         // A restore that was killed is repeated.
         let (fault, left) =
             ([Fault::KilledBefore, Fault::Once][self.random.random_range(0..2)], self.random.random_range(3..20));
