@@ -13,6 +13,10 @@
 //! The feed does not show purged documents. So the documents of all purges since the start are read again at the last
 //! version.
 
+use std::pin::pin;
+
+use futures_util::future::Either;
+use futures_util::{StreamExt, stream};
 use kv_api::{Database, Pinned};
 use model::{
     AllDocsRequest, Attachment, BulkGet, ChangesRequest, Documents, Layer, LayerOptions, OpenRev, PurgeInfo, Seq,
@@ -22,6 +26,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, Result};
 use crate::manifest::{self, PurgeRecord, Recent, Settings};
 use crate::pack::ObjectId;
+use crate::place::beside;
 use crate::record::{self, Leaf, Record};
 use crate::trust::{recent, trusted};
 use crate::writer::{SegmentWriter, Writer};
@@ -30,7 +35,18 @@ use crate::writer::{SegmentWriter, Writer};
 const PART: usize = 1 << 20;
 
 /// Number of rows of the feed in a page.
-const PAGE: usize = 500;
+const PAGE: usize = 2_000;
+
+/// Bytes of ids that are read from the feed and sorted before their documents are read: neighbours lie together in a
+/// store, and the feed has them in any order. Each id counts with some bytes more than it has.
+const SORTED: usize = 16 << 20;
+const BYTES_OF_ID: usize = 32;
+
+/// Number of documents that are read together.
+const TOGETHER: usize = 200;
+
+/// Maximum number of threads that read documents, beside the one that packs them.
+const MOST_READERS: usize = 2;
 
 /// Maximum number of documents read at one version.
 const MOST_AT_ONCE: usize = 300;
@@ -70,6 +86,8 @@ struct Copy<'a, D> {
     writer: &'a mut Writer,
     documents: Documents<D>,
     progress: Progress<'a>,
+    /// Number of threads that read documents.
+    readers: usize,
     copied: u64,
     incarnation: u8,
     segments: Vec<ObjectId>,
@@ -99,6 +117,7 @@ pub(crate) async fn copy<D: Database>(
         writer,
         documents,
         progress,
+        readers: options.threads.clamp(1, MOST_READERS),
         copied: 0,
         incarnation: info.incarnation,
         segments: Vec::new(),
@@ -216,12 +235,20 @@ impl<D: Database> Copy<'_, D> {
     async fn pass(&mut self, since: Seq, until: Seq) -> Result<u64> {
         let mut segment = SegmentWriter::default();
         let mut request = ChangesRequest { since: since.into(), limit: Some(PAGE), ..ChangesRequest::default() };
+        let (documents, mut ids, mut bytes) = (self.documents.clone(), Vec::new(), 0);
         loop {
             let page = self.documents.changes(&request).await?;
             let is_last = !page.more && page.rows.len() < PAGE || page.last_seq >= until;
-            let ids = page.rows.into_iter().filter(|row| row.seq <= until).map(|row| row.id).collect();
-            let documents = self.documents.clone();
-            self.copy_documents(&documents, ids, &mut segment).await?;
+            ids.extend(page.rows.into_iter().filter(|row| row.seq <= until).map(|row| {
+                bytes += row.id.len() + BYTES_OF_ID;
+                row.id
+            }));
+            if is_last || bytes >= SORTED {
+                let mut some = std::mem::take(&mut ids);
+                some.sort_unstable();
+                bytes = 0;
+                self.copy_documents(&documents, some, &mut segment).await?;
+            }
             if is_last {
                 break;
             }
@@ -297,19 +324,37 @@ impl<D: Database> Copy<'_, D> {
         ids: Vec<String>,
         segment: &mut SegmentWriter,
     ) -> Result<()> {
-        let wanted: Vec<BulkGet> = ids.into_iter().map(|id| BulkGet { id, rev: None }).collect();
-        let mut rest = &wanted[..];
-        while !rest.is_empty() {
-            let found = documents.get_stored(rest).await?;
-            if found.is_empty() {
-                return Err(Error::refused(format!(
-                    "{:?} was requested, but the database did not return it",
-                    rest[0].id
-                )));
-            }
-            rest = &rest[found.len()..];
-            for (id, leaves) in found {
-                self.copy_document(documents, id, leaves, segment).await?;
+        let mut ids = ids.into_iter().map(|id| BulkGet { id, rev: None });
+        let parts = std::iter::from_fn(|| {
+            let part: Vec<BulkGet> = ids.by_ref().take(TOGETHER).collect();
+            (!part.is_empty()).then_some(part)
+        });
+        let readers = self.readers;
+        let read = |part: Vec<BulkGet>| {
+            let documents = documents.clone();
+            let read = async move { documents.get_stored(&part).await.map(|found| (part, found)) };
+            if readers > 1 { Either::Left(beside(read)) } else { Either::Right(read) }
+        };
+        let mut reading = pin!(stream::iter(parts).map(read).buffered(readers));
+        while let Some(read) = reading.next().await {
+            let (part, mut found) = read?;
+            let mut rest = &part[..];
+            loop {
+                if found.is_empty() {
+                    return Err(Error::refused(format!(
+                        "{:?} was requested, but the database did not return it",
+                        rest[0].id
+                    )));
+                }
+                rest = &rest[found.len()..];
+                for (id, leaves) in found {
+                    self.copy_document(documents, id, leaves, segment).await?;
+                }
+                if rest.is_empty() {
+                    break;
+                }
+                // As many documents as fit in a batch were read.
+                found = documents.get_stored(rest).await?;
             }
         }
         Ok(())

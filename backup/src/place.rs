@@ -8,10 +8,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::Either;
 use model::Environment;
+use tokio::task::JoinError;
 
 /// Incomplete files of an ended process are removed from a folder after this time.
 const ABANDONED_AFTER: Duration = Duration::from_secs(86_400);
+
+/// The first file of a repository. A folder without it lacks all others too, for example while it is not mounted.
+pub(crate) const REPOSITORY: &str = "repository.json";
 
 /// The files that are not complete yet.
 const DRAFTS: &str = "tmp";
@@ -65,7 +71,8 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// The folder. It is created with the first file.
+    /// The folder. It is created with its first file, which is a repository's `repository.json`. Without that file
+    /// nothing else is created, and what is missing is an error.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Folder { root: root.into() }
     }
@@ -119,7 +126,25 @@ impl Folder {
 
 /// The operations, which block.
 impl Folder {
+    /// Fails if the folder lost its repository: a file that is missing then tells nothing, and nobody would look for one
+    /// that is created.
+    fn check_mounted(&self, path: &str) -> io::Result<()> {
+        match path == REPOSITORY || self.root.join(REPOSITORY).is_file() {
+            true => Ok(()),
+            false => Err(io::Error::other("the folder has no repository.json any more; is it mounted?")),
+        }
+    }
+
+    /// An error of a read: a missing file counts as missing only in a repository that is there.
+    fn missing(&self, path: &str, error: io::Error) -> io::Error {
+        match error.kind() {
+            io::ErrorKind::NotFound => self.check_mounted(path).err().unwrap_or(error),
+            _ => error,
+        }
+    }
+
     fn create_file(&self, path: &str, content: &Bytes) -> io::Result<()> {
+        self.check_mounted(path)?;
         let place = self.root.join(path);
         let folder = place.parent().unwrap_or(&self.root);
         self.create_folder(folder)?;
@@ -148,11 +173,11 @@ impl Folder {
     }
 
     fn read_file(&self, path: &str) -> io::Result<Bytes> {
-        fs::read(self.root.join(path)).map(Bytes::from)
+        fs::read(self.root.join(path)).map(Bytes::from).map_err(|error| self.missing(path, error))
     }
 
     fn read_part_of(&self, path: &str, at: u64, bytes: usize) -> io::Result<Bytes> {
-        let mut file = File::open(self.root.join(path))?;
+        let mut file = File::open(self.root.join(path)).map_err(|error| self.missing(path, error))?;
         let length = file.metadata()?.len();
         if length.checked_sub(at).is_none_or(|rest| rest < bytes as u64) {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -232,13 +257,30 @@ impl Place for Folder {
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return work() };
     // Unconstrained: who waits may be another executor, which never yields to the runtime.
-    match tokio::task::unconstrained(runtime.spawn_blocking(work)).await {
+    ended(tokio::task::unconstrained(runtime.spawn_blocking(work)).await).await
+}
+
+/// Begins work of a database in a thread of the runtime for work that blocks, beside what the caller does next.
+/// Without a runtime it is done when it is awaited.
+pub(crate) fn beside<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> impl Future<Output = T> + Send {
+    match tokio::runtime::Handle::try_current() {
+        Err(_) => Either::Left(work),
+        Ok(runtime) => {
+            let begun = runtime.clone().spawn_blocking(move || runtime.block_on(work));
+            Either::Right(begun.then(ended))
+        }
+    }
+}
+
+/// The outcome of work in a thread of the runtime.
+async fn ended<T>(outcome: Result<T, JoinError>) -> T {
+    match outcome.map_err(JoinError::try_into_panic) {
         Ok(done) => done,
-        Err(ended) => match ended.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime ends, and nobody waits any more.
-            Err(_) => std::future::pending().await,
-        },
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        // The runtime ends, and nobody waits any more.
+        Err(Err(_)) => std::future::pending().await,
     }
 }
 

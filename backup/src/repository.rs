@@ -23,9 +23,8 @@ use crate::error::{Error, Result};
 use crate::key::{KEY, Key, MOST_ROUNDS, ROUNDS};
 use crate::manifest::{FORMAT, Manifest, Pack};
 use crate::pack::{Entry, Index, ObjectId, PackReader, TAIL};
-use crate::place::{Place, Stored};
+use crate::place::{Place, REPOSITORY, Stored};
 
-pub(crate) const REPOSITORY: &str = "repository.json";
 pub(crate) const RUNS: &str = "runs";
 pub(crate) const RUNNING: &str = "running";
 pub(crate) const PACKS: &str = "packs";

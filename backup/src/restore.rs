@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::{StreamExt, stream};
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt, stream};
 use kv_api::Database;
 use model::limits::REVS_LIMITS;
 use model::{Documents, Edit, Layer, LayerOptions, PurgeInfo, RevId, WriteMode};
@@ -19,12 +21,16 @@ use crate::error::{Error, Result};
 use crate::live::{Live, records};
 use crate::manifest::{self, Manifest, PurgeRecord};
 use crate::pack::ObjectId;
+use crate::place::beside;
 use crate::record::{AttachmentHead, Leaf};
 use crate::repository::{Objects, PACKS, RUNS, Repository, bytes_of};
 
 /// Maximum number of edits, and of bytes of their bodies (roughly), written together.
 const EDITS: usize = 500;
 const EDIT_BYTES: usize = 1 << 20;
+
+/// Maximum number of threads that write, beside the one that reads the packs.
+const MOST_WRITERS: usize = 2;
 
 /// What to restore.
 #[derive(Clone, Debug, Default)]
@@ -96,10 +102,11 @@ impl Repository {
         let identity = whole && self.restore_identity(&layer, &run, &manifest).await?;
         let incarnations = self.next_incarnations(&manifest).await?;
         let mut objects = Objects::load_sound(self, &manifest.packs).await?;
+        let writers = options.threads.clamp(1, MOST_WRITERS);
         let mut restored = Restored { run, identity, ..Restored::default() };
         for (name, database) in chosen {
             let incarnation = incarnations.get(&database.name).copied().flatten();
-            match restore_one(&mut objects, &layer, &name, database, incarnation, progress).await {
+            match restore_one(&mut objects, &layer, &name, database, incarnation, writers, progress).await {
                 Ok(found) => {
                     if found != database.documents && database.damaged.is_empty() {
                         let expected = database.documents;
@@ -186,12 +193,13 @@ async fn restore_one<D: Database>(
     name: &str,
     database: &manifest::Database,
     incarnation: Option<u8>,
+    writers: usize,
     progress: Progress<'_>,
 ) -> Result<u64> {
     let too_many = || Error::refused("it has had 255 incarnations, which is the maximum");
     let options = database.settings.options()?;
     let filling = layer.begin_restore(name, options, incarnation.ok_or_else(too_many)?).await?.unvalidated();
-    match fill(objects, &filling, database, progress).await {
+    match fill(objects, &filling, database, writers, progress).await {
         Ok(found) => {
             filling.finish_restore().await?;
             Ok(found)
@@ -238,6 +246,7 @@ async fn fill<D: Database>(
     objects: &mut Objects,
     documents: &Documents<D>,
     database: &manifest::Database,
+    writers: usize,
     progress: Progress<'_>,
 ) -> Result<u64> {
     // Documents may have more ancestors than the final limit, which was set after them.
@@ -249,7 +258,70 @@ async fn fill<D: Database>(
     let security = model::JsonText::parse(database.security.as_bytes());
     documents.set_security(security.map_err(|error| Error::damaged(RUNS, error.to_string()))?).await?;
 
-    let peer = Local::new(documents.clone());
+    let mut writing = Writing { documents, writers, running: FuturesUnordered::new() };
+    let outcome = fill_documents(objects, &mut writing, database, progress).await;
+    // After an error too: whoever drops the database must not meet a write.
+    outcome.and(writing.end().await)?;
+    documents.set_revs_limit(database.settings.revs_limit).await?;
+    // Last: checkpoints promise the documents.
+    for block in &database.locals {
+        for record in records(objects, *block).await? {
+            for leaf in record.leaves {
+                let number = leaf.head.rev.strip_prefix("0-").and_then(|number| number.parse::<u64>().ok());
+                let number = number.ok_or_else(|| Error::damaged(PACKS, format!("{}: its revision", record.id)))?;
+                documents.put_local(&record.id, number.checked_sub(1), leaf.body).await?;
+            }
+        }
+    }
+    let info = documents.info().await?;
+    Ok(info.doc_count + info.doc_del_count)
+}
+
+/// Batches of edits that are written beside each other.
+struct Writing<'a, D> {
+    documents: &'a Documents<D>,
+    /// Maximum number of batches.
+    writers: usize,
+    running: FuturesUnordered<BoxFuture<'static, Result<()>>>,
+}
+
+impl<D: Database> Writing<'_, D> {
+    async fn write(&mut self, edits: Vec<Edit>) -> Result<()> {
+        let documents = self.documents.clone();
+        let work = async move {
+            for result in documents.write(edits, WriteMode::Replicated).await? {
+                result?;
+            }
+            Ok(())
+        };
+        if self.writers == 1 {
+            return work.await;
+        }
+        while self.running.len() >= self.writers {
+            self.running.next().await.transpose()?;
+        }
+        self.running.push(beside(work).boxed());
+        Ok(())
+    }
+
+    /// Waits for all. Fails with the first error.
+    async fn end(&mut self) -> Result<()> {
+        let mut outcome = Ok(());
+        while let Some(written) = self.running.next().await {
+            outcome = outcome.and(written);
+        }
+        outcome
+    }
+}
+
+/// Writes the documents of a database.
+async fn fill_documents<D: Database>(
+    objects: &mut Objects,
+    writing: &mut Writing<'_, D>,
+    database: &manifest::Database,
+    progress: Progress<'_>,
+) -> Result<()> {
+    let peer = Local::new(writing.documents.clone());
     let (mut edits, mut bytes, mut written) = (Vec::new(), 0, 0);
     let mut live = Live::new(objects, &database.segments).await?;
     while let Some(records) = live.next(objects).await? {
@@ -265,38 +337,19 @@ async fn fill<D: Database>(
             }
             written += 1;
             if edits.len() >= EDITS || bytes >= EDIT_BYTES {
-                write(documents, std::mem::take(&mut edits)).await?;
+                writing.write(std::mem::take(&mut edits)).await?;
                 bytes = 0;
                 progress(&database.name, written);
             }
         }
     }
-    write(documents, edits).await?;
-    documents.set_revs_limit(database.settings.revs_limit).await?;
+    writing.write(edits).await?;
     progress(&database.name, written);
-    // Last: checkpoints promise the documents.
-    for block in &database.locals {
-        for record in records(objects, *block).await? {
-            for leaf in record.leaves {
-                let number = leaf.head.rev.strip_prefix("0-").and_then(|number| number.parse::<u64>().ok());
-                let number = number.ok_or_else(|| Error::damaged(PACKS, format!("{}: its revision", record.id)))?;
-                documents.put_local(&record.id, number.checked_sub(1), leaf.body).await?;
-            }
-        }
-    }
-    let info = documents.info().await?;
-    Ok(info.doc_count + info.doc_del_count)
+    Ok(())
 }
 
 fn edit(id: &str, leaf: &Leaf) -> Result<(RevId, Edit)> {
     leaf.edit(id).map_err(|reason| Error::damaged(PACKS, format!("{id:?}: {reason}")))
-}
-
-async fn write<D: Database>(documents: &Documents<D>, edits: Vec<Edit>) -> Result<()> {
-    for result in documents.write(edits, WriteMode::Replicated).await? {
-        result?;
-    }
-    Ok(())
 }
 
 /// Writes a leaf with attachments.

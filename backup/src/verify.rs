@@ -9,7 +9,8 @@ use crate::key::checked;
 use crate::live::{Live, read_segment, records};
 use crate::manifest::{self, Pack};
 use crate::pack::{Entry, ObjectId, PackReader, TAIL};
-use crate::repository::{Objects, PACKS, REPOSITORY, RUNNING, RUNS, Repository, name_of};
+use crate::place::REPOSITORY;
+use crate::repository::{Objects, PACKS, RUNNING, RUNS, Repository, name_of};
 
 /// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! Machines differ and are noisy, so every figure is a ratio of two medians, measured in turns in one run. Nothing
 //! here passes or fails: requirements are in the tests.
 
+mod backup;
 #[cfg(feature = "lsm")]
 mod costs;
 mod counts;
@@ -34,6 +35,8 @@ enum Command {
     Queries(http::queries::Options),
     /// One database over HTTP as it grows large: rates, disk, memory, the opening after a kill
     Large(http::large::Options),
+    /// Backups of one large database: the first run, the second one, the restore, beside the feed and the writes
+    Backup(backup::Options),
     /// Attachments: the server's memory while a large one passes, and the speed of all sizes
     Attachments(http::attachments::Options),
     /// Replication from another server beside other replicators, and replications at rest
@@ -73,6 +76,7 @@ fn main() -> anyhow::Result<()> {
         Command::Http(options) => runtime.block_on(http::run(options)),
         Command::Queries(options) => runtime.block_on(http::queries::run(options)),
         Command::Large(options) => runtime.block_on(http::large::run(options)),
+        Command::Backup(options) => runtime.block_on(backup::run(options)),
         Command::Attachments(options) => runtime.block_on(http::attachments::run(options)),
         Command::Replications(options) => runtime.block_on(http::replications::run(options)),
         Command::Logins(options) => runtime.block_on(http::logins::run(options)),

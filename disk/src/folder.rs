@@ -243,8 +243,11 @@ pub fn take_into_use(path: &Path) -> Result<()> {
 /// Number of folders `NAME.partial-N` that interrupted copies may leave before there must be room for another one.
 const MOST_PARTIAL: u32 = 1_000;
 
-/// Creates an empty folder beside the place of a new one, for who fills it and then gives it its name. Nobody else may read it.
-pub(crate) fn create_partial(parent: &Path, name: &OsStr) -> io::Result<PathBuf> {
+/// Creates a folder beside the place of a new one, for who fills it and then gives it its name. Nobody else may read
+/// it. Its file `LOCK` is locked while the copy is made: what a process left that was killed is removed by the next one.
+pub(crate) fn create_partial(parent: &Path, name: &OsStr) -> Result<(PathBuf, File)> {
+    remove_abandoned(parent, name);
+    let cannot = |cause: &io::Error| io_error(format!("cannot create a folder in {}", parent.display()), cause);
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
@@ -255,10 +258,56 @@ pub(crate) fn create_partial(parent: &Path, name: &OsStr) -> io::Result<PathBuf>
         match builder.create(&path) {
             // Of another copy, which may be running.
             Err(cause) if cause.kind() == ErrorKind::AlreadyExists => {}
-            created => return created.map(|()| path),
+            created => {
+                created.map_err(|cause| cannot(&cause))?;
+                let lock = lock(&path, LOCK_FILE).inspect_err(|_| drop(fs::remove_dir_all(&path)))?;
+                return Ok((path, lock));
+            }
         }
     }
-    Err(io::Error::other("too many copies of this name were interrupted: remove those beside it"))
+    Err(cannot(&io::Error::other("too many copies of this name were interrupted: remove those beside it")))
+}
+
+/// Removes the folders `NAME.partial-N` of processes that have ended: nobody has their locks. One without a file `LOCK`
+/// is left alone, since its process may be about to create it.
+fn remove_abandoned(parent: &Path, name: &OsStr) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for path in entries.filter_map(Result::ok).map(|entry| entry.path()) {
+        let is_partial = path.file_stem() == Some(name)
+            && path.extension().and_then(OsStr::to_str).is_some_and(|ending| {
+                ending.strip_prefix("partial-").is_some_and(|number| number.parse::<u32>().is_ok())
+            });
+        // Not a link to a folder of somebody else.
+        if !is_partial || !path.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
+            continue;
+        }
+        let Ok(lock) = OpenOptions::new().write(true).open(path.join(LOCK_FILE)) else { continue };
+        if lock.try_lock().is_ok() {
+            let removed = remove_locked(&path, lock);
+            let folder = path.display();
+            match removed {
+                Ok(()) => tracing::info!(%folder, "removed what an interrupted copy left"),
+                Err(error) => tracing::warn!(%folder, %error, "cannot remove what an interrupted copy left"),
+            }
+        }
+    }
+}
+
+/// Removes a folder. Its lock is the last file: if this is interrupted, the next one goes on.
+fn remove_locked(path: &Path, lock: File) -> io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => fs::remove_dir_all(entry.path())?,
+            false if entry.file_name() == LOCK_FILE => {}
+            false => fs::remove_file(entry.path())?,
+        }
+    }
+    // On Windows an open file is not removed.
+    if cfg!(windows) {
+        drop(lock);
+    }
+    fs::remove_dir_all(path)
 }
 
 /// Renames a folder. Fails if anything has the new name.
@@ -432,12 +481,42 @@ mod tests {
         assert_eq!(code(&path, "test"), 1522);
     }
 
+    /// A process that was killed holds no locks. A copy that is being made is not removed, nor what is not ours.
+    #[test]
+    fn what_interrupted_copies_left_is_removed_by_the_next() {
+        let root = tempfile::tempdir().unwrap();
+        let name = OsStr::new("a.copy");
+        let partial = |number: u32| root.path().join(format!("a.copy.partial-{number}"));
+        let (running, _lock) = create_partial(root.path(), name).unwrap();
+        assert_eq!(running, partial(0));
+        for number in [1, 5] {
+            fs::create_dir_all(partial(number).join("data/deep")).unwrap();
+            fs::write(partial(number).join("data/deep/table"), "rows").unwrap();
+            fs::write(partial(number).join(LOCK_FILE), "").unwrap();
+        }
+        // Its process may be about to create its lock.
+        fs::create_dir(partial(2)).unwrap();
+        let others = ["b.copy.partial-1", "a.copy.partial-x", "a.copy.partial-1.old", "a.copy"];
+        for other in others {
+            fs::create_dir(root.path().join(other)).unwrap();
+            fs::write(root.path().join(other).join(LOCK_FILE), "").unwrap();
+        }
+        let (again, lock) = create_partial(root.path(), name).unwrap();
+        assert_eq!(again, partial(1));
+        assert!(!again.join("data").exists() && !partial(5).exists(), "what was left is gone");
+        assert!(running.exists() && partial(2).exists());
+        assert!(others.iter().all(|other| root.path().join(other).join(LOCK_FILE).exists()));
+        drop(lock);
+        assert_eq!(create_partial(root.path(), name).unwrap().0, partial(1), "its process ended too");
+    }
+
     #[test]
     fn a_snapshot_is_opened_by_who_takes_it_into_use() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("copy");
-        let partial = create_partial(root.path(), OsStr::new("copy")).unwrap();
-        assert_ne!(create_partial(root.path(), OsStr::new("copy")).unwrap(), partial);
+        let (partial, lock) = create_partial(root.path(), OsStr::new("copy")).unwrap();
+        assert_ne!(create_partial(root.path(), OsStr::new("copy")).unwrap().0, partial);
+        drop(lock);
         fs::write(partial.join("data"), "of the engine").unwrap();
         assert_eq!(code(&partial, "test"), 2000, "it has no mark yet");
         mark_copy(&partial, "test").unwrap();

@@ -1,5 +1,6 @@
 //! A store in a folder, and the checks that every engine on disk makes when it opens one.
 
+use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -159,11 +160,14 @@ impl<S: DiskStore> OnDisk<S> {
 }
 
 /// A store in a new folder that nobody has taken into use, while its files are written. The folder gets its name when it is
-/// [finished](NewCopy::finish), and never the name of one that exists. If this is dropped before, nothing is left.
+/// [finished](NewCopy::finish), and never the name of one that exists. If this is dropped before, nothing is left. What a
+/// killed process left is removed by the next copy with this name.
 #[derive(Debug)]
 pub struct NewCopy {
     folder: PathBuf,
     partial: PathBuf,
+    /// That of the folder, so that nobody takes it for one that was left.
+    lock: Option<File>,
     engine: &'static str,
     is_finished: bool,
 }
@@ -188,8 +192,8 @@ impl NewCopy {
                 return Err(Error::new(error::CLIENT_INVALID_OPERATION).with_context(sentence));
             }
         }
-        let partial = create_partial(&parent, name).map_err(cannot)?;
-        Ok(NewCopy { folder: parent.join(name), partial, engine, is_finished: false })
+        let (partial, lock) = create_partial(&parent, name)?;
+        Ok(NewCopy { folder: parent.join(name), partial, lock: Some(lock), engine, is_finished: false })
     }
 
     /// The folder until then.
@@ -202,6 +206,10 @@ impl NewCopy {
     /// # Errors
     /// As [`create`](Self::create).
     pub fn finish(mut self, version: i64) -> Result<()> {
+        // On Windows a folder with an open file is not renamed.
+        if cfg!(windows) {
+            self.lock = None;
+        }
         let NewCopy { folder, partial, engine, .. } = &self;
         let cannot = |cause| cannot_create(folder, &cause);
         // A copy that comes back older is refused, as its store would be.
@@ -227,6 +235,9 @@ impl NewCopy {
 impl Drop for NewCopy {
     fn drop(&mut self) {
         if !self.is_finished {
+            if cfg!(windows) {
+                self.lock = None;
+            }
             let _ = std::fs::remove_dir_all(&self.partial);
         }
     }

@@ -1,6 +1,9 @@
 //! Work on repositories that requests began: the backup of this server, and the verification of one.
 
+use std::sync::atomic::AtomicU64;
+
 use backup::{Pruned, Report, Verified};
+use kv_api::figures::Counter;
 use parking_lot::Mutex;
 
 /// The running work of each kind, or the last one, since the server began.
@@ -8,6 +11,20 @@ use parking_lot::Mutex;
 pub(crate) struct BackupState {
     pub(crate) backup: Mutex<Work<Copying, (Report, Option<Pruned>)>>,
     pub(crate) verification: Mutex<Work<Reading, Verified>>,
+    pub(crate) counts: BackupCounts,
+}
+
+/// Counts of backups since the server began.
+#[derive(Debug, Default)]
+pub(crate) struct BackupCounts {
+    /// Those that have all databases.
+    pub(crate) ended: Counter,
+    /// Those that have not.
+    pub(crate) failed: Counter,
+    /// Bytes that they wrote.
+    pub(crate) bytes: Counter,
+    /// When the last one ended that has all databases, in milliseconds since 1970; 0 if there is none.
+    pub(crate) last_ms: AtomicU64,
 }
 
 /// Work on a repository.

@@ -17,6 +17,10 @@ pub(crate) struct Promotion {
 pub struct StandbyState {
     /// The place that it follows.
     pub(crate) from: String,
+    /// When it began, in milliseconds since 1970.
+    pub(crate) began_ms: u64,
+    /// Number of times that the store was restored since the process began.
+    pub(crate) restores: u64,
     pub(crate) outcome: Mutex<FollowOutcome>,
     pub(crate) promotions: mpsc::UnboundedSender<Promotion>,
 }
@@ -30,8 +34,24 @@ pub(crate) struct FollowOutcome {
     pub(crate) looked_ms: u64,
     /// Number of segments that were applied since the server began to follow.
     pub(crate) segments: u64,
+    /// Number of steps that failed.
+    pub(crate) failures: u64,
     /// Why it does not follow at the moment.
     pub(crate) failed: Option<String>,
     /// Why it was not restored anew.
     pub(crate) not_restored: Option<String>,
+}
+
+impl FollowOutcome {
+    /// All states.
+    pub(crate) const STATES: [&str; 3] = ["starting", "following", "failing"];
+
+    /// One of [`STATES`](Self::STATES).
+    pub(crate) fn state(&self) -> &'static str {
+        match (&self.failed, self.looked_ms) {
+            (Some(_), _) => "failing",
+            (None, 0) => "starting",
+            (None, _) => "following",
+        }
+    }
 }

@@ -7,11 +7,8 @@ mod server;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use std::time::UNIX_EPOCH;
 
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
 use reqwest::Client;
 use serde_json::{Value, json};
 
@@ -182,81 +179,4 @@ async fn of_two_servers_that_ship_to_one_place_the_later_one_goes_on() {
         }
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
-}
-
-/// A document, when it was sent, and when it was acknowledged.
-type Written = Arc<Mutex<Vec<(String, u64, Option<u64>)>>>;
-
-async fn write(written: Written, name: String, here: String) {
-    let client = Client::new();
-    for at in 0.. {
-        let id = format!("{name}-{at:05}");
-        let place = {
-            let mut written = written.lock().expect("no panic");
-            written.push((id.clone(), now_ms(), None));
-            written.len() - 1
-        };
-        if !put(&client, format!("{here}/db/{id}"), json!({ "n": at, "filler": "x".repeat(2_000) })).await {
-            return;
-        }
-        written.lock().expect("no panic")[place].2 = Some(now_ms());
-    }
-}
-
-/// The server is killed while it serves and ships. Each restored state has what was acknowledged before the time that it names,
-/// and nothing that was sent later.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_killed_server_left_every_second_in_the_place() {
-    let seed = std::env::var("SEED").map_or_else(|_| rand::random(), |seed| seed.parse().expect("a number"));
-    let rounds = std::env::var("ROUNDS").map_or(3, |rounds| rounds.parse().expect("a number"));
-    println!("SEED={seed}");
-    let mut random = StdRng::seed_from_u64(seed);
-    let (root, client) = (tempfile::tempdir().expect("a folder"), Client::new());
-    let path = |name: &str| root.path().join(name).display().to_string();
-    let (store, place) = (path("store"), path("place"));
-    let written = Written::default();
-    let (mut first, mut states) = (0, BTreeSet::new());
-    for round in 0..rounds {
-        let mut served = Process::with_administrator(
-            &store,
-            &["--ship-to", &place, "--ship-no-encryption", "--cache-size", "1048576"],
-        );
-        let here = served.administrator_url();
-        put(&client, format!("{here}/db"), Value::Null).await;
-        let names = (0..3).map(|at| format!("r{round}w{at}"));
-        let tasks: Vec<_> = names.map(|name| tokio::spawn(write(written.clone(), name, here.clone()))).collect();
-        if round == 0 {
-            shipped(&client, &here).await;
-            first = now_ms();
-        }
-        // Not a time that a result depends on.
-        tokio::time::sleep(std::time::Duration::from_millis(random.random_range(0..2_500))).await;
-        served.child.kill().expect("a kill");
-        drop(served);
-        for task in tasks {
-            task.await.expect("a writer");
-        }
-        let at = time(random.random_range(first..=now_ms()));
-        let restored = path(&format!("restored{round}"));
-        let (success, said, remarks) =
-            couch_layer(&["restore", &place, "--at", &at, "--engine", &restored, "--no-encryption"]);
-        // A server that was killed before its tables were there left states that cannot be restored, and it is said.
-        // What it acknowledged last is in the tables of the next one only.
-        let is_short = remarks.contains("later states are shipped, but the tables that they need are not complete")
-            || remarks.contains("the log does not continue here");
-        assert!(success || is_short, "{said}{remarks}");
-        let ms = restored_ms(&said);
-        succeed(&["adopt", &restored]);
-        let found = ids(&restored);
-        for (id, sent, acknowledged) in &*written.lock().expect("no panic") {
-            let is_there = found.contains(id);
-            assert!(is_there || acknowledged.is_none_or(|at| at >= ms), "{id} is missing at {ms}: {acknowledged:?}");
-            assert!(!is_there || *sent <= ms, "{id} was sent at {sent}, after {ms}");
-        }
-        states.insert(ms);
-        succeed(&["check", "db", "--engine", &restored]);
-        std::fs::remove_dir_all(restored).expect("a folder");
-    }
-    let verified = succeed(&["backup", "verify", &place, "--no-encryption"]);
-    println!("{rounds} kills, {} states; {verified}", states.len());
 }

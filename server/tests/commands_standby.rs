@@ -5,6 +5,7 @@ mod program;
 #[path = "program/server.rs"]
 mod server;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use reqwest::{Client, Method};
@@ -255,6 +256,78 @@ async fn a_folder_with_a_store_of_its_own_does_not_follow() {
     assert!(alone.stop("-TERM").success());
     let again = Pair::standby_in(&folder, &place);
     assert!(put(&client, format!("{}/db/again", again.administrator_url()), json!({})).await, "it follows no more");
+}
+
+/// The figures of shipping, of the standby and of backups, by their names with labels.
+async fn figures(client: &Client, here: &str) -> BTreeMap<String, f64> {
+    let answer = client.get(format!("{here}/_node/_local/_prometheus")).send().await.expect("an answer");
+    let text = answer.text().await.expect("a text");
+    let lines = text.lines().filter_map(|line| line.strip_prefix("couch_layer_")?.rsplit_once(' '));
+    let is_ours = |name: &str| ["ship_", "standby_", "backup_", "backups_"].iter().any(|of| name.starts_with(of));
+    let numbers = lines.map(|(name, value)| (name.to_owned(), value.parse().expect("a number")));
+    numbers.filter(|(name, _)| is_ours(name)).collect()
+}
+
+/// What the alerts and the dashboard ask for is there, and a place that is gone shows.
+#[tokio::test(flavor = "multi_thread")]
+async fn figures_show_that_nothing_is_shipped_or_followed() {
+    let pair = Pair::start().await;
+    let (client, here, there) = (&pair.client, pair.primary.administrator_url(), pair.there());
+    shipped(client, &here).await;
+    reaches(client, &there, "following").await;
+    let backup = |to: String| {
+        let body = json!({"to": to, "no_encryption": true});
+        send(client, "POST", format!("{here}/_couch_layer/backup"), body)
+    };
+    let ended = async || {
+        loop {
+            let state = get(client, format!("{here}/_couch_layer/backup")).await;
+            if state["state"] != json!("running") {
+                return state;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    assert_eq!(backup(pair.path("backup")).await.0, 202);
+    assert_eq!(ended().await["state"], json!("ended"));
+    let (ours, its) = (figures(client, &here).await, figures(client, &there).await);
+    assert_eq!((ours["backups_total"], ours["backup_failures_total"], ours["backup_running"]), (1.0, 0.0, 0.0));
+    assert!(ours["backup_bytes_total"] > 0.0 && ours["backup_last_seconds"] > 1e9, "{ours:?}");
+    assert_eq!((ours["ship_state{state=\"running\"}"], its["standby_state{state=\"following\"}"]), (1.0, 1.0));
+    assert_eq!((ours["ship_failures_total"], ours["ship_begun_total"], ours["ship_bases_total"]), (0.0, 1.0, 1.0));
+    assert_eq!((its["standby_failures_total"], its["standby_restores_total"]), (0.0, 1.0));
+    assert!(ours["ship_segments_total"] >= 1.0 && ours["ship_bytes_total"] > 0.0 && ours["ship_until_seconds"] > 1e9);
+    assert!(!its.keys().any(|name| name.starts_with("ship_")) && !ours.keys().any(|name| name.starts_with("standby_")));
+    let known: BTreeSet<&str> =
+        ours.keys().chain(its.keys()).map(|name| name.split('{').next().expect("a name")).collect();
+    let contrib = concat!(env!("CARGO_MANIFEST_DIR"), "/../contrib");
+    for file in ["grafana/couch-layer.json", "prometheus/alerts.yml"] {
+        let text = std::fs::read_to_string(format!("{contrib}/{file}")).expect("a file");
+        let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+        let named: BTreeSet<&str> = words.filter_map(|word| word.strip_prefix("couch_layer_")).collect();
+        for of in ["ship_", "standby_", "backup_"] {
+            let asked: Vec<_> = named.iter().filter(|name| name.starts_with(of)).collect();
+            assert!(!asked.is_empty() && asked.iter().all(|name| known.contains(**name)), "{file}: {asked:?}");
+        }
+    }
+
+    std::fs::rename(pair.path("place"), pair.path("away")).expect("a folder");
+    assert!(put(client, format!("{here}/db/late"), json!({})).await, "the server goes on");
+    reaches(client, &here, "failing").await;
+    reaches(client, &there, "failing").await;
+    std::fs::write(pair.path("file"), "").expect("a file");
+    assert_eq!(backup(pair.path("file/backup")).await.0, 202);
+    assert_eq!(ended().await["state"], json!("failed"));
+    let (ours, its) = (figures(client, &here).await, figures(client, &there).await);
+    assert_eq!((ours["ship_state{state=\"failing\"}"], its["standby_state{state=\"failing\"}"]), (1.0, 1.0));
+    assert!(ours["ship_failures_total"] >= 1.0 && its["standby_failures_total"] >= 1.0);
+    assert_eq!((ours["backups_total"], ours["backup_failures_total"]), (1.0, 1.0));
+    let behind = (ours["ship_behind_seconds"], its["standby_behind_seconds"]);
+    while figures(client, &here).await["ship_behind_seconds"] <= behind.0 {}
+    while figures(client, &there).await["standby_behind_seconds"] <= behind.1 {}
+    std::fs::rename(pair.path("away"), pair.path("place")).expect("a folder");
+    has(client, &there, 2).await;
+    shipped(client, &here).await;
 }
 
 /// What could not be served after a promotion keeps it from happening: the standby goes on.

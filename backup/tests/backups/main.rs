@@ -1,9 +1,11 @@
 //! Backups and restores of random stores.
 
+mod breaking;
 mod damage;
 mod faults;
 mod healing;
 mod keeping;
+mod killed;
 mod objects;
 mod random;
 mod returns;
@@ -46,7 +48,7 @@ async fn comes_back(from: &str, to: &str) {
     println!("seed {seed}, from {from} to {to}");
     let folder = tempfile::tempdir().unwrap();
     let source = engine(from, &folder.path().join("source"));
-    let options = LayerOptions::default();
+    let options = LayerOptions { threads: 2, ..LayerOptions::default() };
     let layer = Layer::open(source.clone(), options.clone()).await.unwrap();
     let mut store = random::Store::new(seed, layer.clone()).await;
     let repository = new_repository(&folder.path().join("repository")).await;

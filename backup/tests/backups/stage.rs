@@ -3,12 +3,22 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use backup::{Folder, Protection, Repository};
 use kv_api::Database;
 use model::{AllDocsRequest, BulkGet, ChangesRequest, Documents, Edit, JsonText, OpenRev, SystemEnvironment};
 
 pub(crate) fn quiet(_: &str, _: u64) {}
+
+/// Says when it is dropped that something is over, so that a test that panics does not wait for its threads.
+pub(crate) struct Ends<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
 
 pub(crate) fn json(text: &str) -> JsonText {
     JsonText::parse(text.as_bytes()).unwrap()

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use backup::{
-    Error, Followed, Follower, Repository, ShipOptions, Shipper, StandbyFolder, promote_standby, replace_standby,
-    standby_folder,
+    Error, Followed, Follower, Protection, Repository, ShipOptions, Shipper, StandbyFolder, promote_standby,
+    replace_standby, standby_folder,
 };
 use bytes::Bytes;
 use engine_lsm::{LsmDatabase, LsmOptions, LsmStore};
@@ -15,7 +15,8 @@ use occ::store::{Snapshot, Store};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::ships::{COUNTER, Shaky, Stage, Ticks, count, counted, lsm, open, seed};
+use crate::breaking::{Breaking, Faults};
+use crate::ships::{COUNTER, Shaky, Stage, Ticks, breaking, count, counted, lsm, open};
 use crate::ships_gone_wrong::flip;
 
 /// A standby that is open.
@@ -78,9 +79,27 @@ fn rows(database: &LsmDatabase) -> Vec<(Bytes, Bytes)> {
     snapshot.range(b"", b"\xff\xff", Direction::Forward).collect::<kv_api::Result<_>>().unwrap()
 }
 
+/// A shipper whose process is killed or whose disk is full at any operation, and its place.
+async fn shipper_of(
+    random: &mut StdRng,
+    place: &Arc<Shaky>,
+    whole: &Repository,
+    database: &LsmDatabase,
+    clock: &Arc<Ticks>,
+    options: ShipOptions,
+    faults: &Arc<Faults>,
+) -> (Option<Arc<Breaking>>, Shipper) {
+    let breaking = breaking(random, place.clone(), place.root(), faults);
+    let (broken, repository) = match Repository::open(breaking.clone(), &Protection::None, clock.clone()).await {
+        Ok(repository) => (Some(breaking), repository),
+        Err(_) => (None, whole.clone()),
+    };
+    (broken, Shipper::new(repository, Arc::new(database.clone()), "store", options))
+}
+
 /// Writes, ships, and kills of the store, the shipper and the standby, in random order. The standby has the rows of one
 /// moment always, and all rows of the source whenever everything is shipped.
-async fn random_round(seed: u64) {
+async fn random_round(seed: u64, faults: &Arc<Faults>) {
     let mut random = StdRng::seed_from_u64(seed);
     let root = tempfile::tempdir().unwrap();
     let clock = Arc::new(Ticks::default());
@@ -96,8 +115,13 @@ async fn random_round(seed: u64) {
     let folder = root.path().join("standby");
     let (mut standby, mut times_anew): (Option<Standby>, u32) = (None, 0);
     let mut database = lsm(&root.path().join("store"));
-    let mut shipper = Shipper::new(repository.clone(), Arc::new(database.clone()), "store", options);
+    let (mut broken, mut shipper) =
+        shipper_of(&mut random, &place, &repository, &database, &clock, options, faults).await;
     for _ in 0..random.random_range(100..300) {
+        if broken.as_ref().is_some_and(|broken| broken.is_killed()) {
+            drop(shipper);
+            (broken, shipper) = shipper_of(&mut random, &place, &repository, &database, &clock, options, faults).await;
+        }
         match random.random_range(0..20) {
             0 => {
                 // The store ends, with or without its last segment.
@@ -108,7 +132,8 @@ async fn random_round(seed: u64) {
                 database.close().unwrap();
                 drop(database);
                 database = lsm(&root.path().join("store"));
-                shipper = Shipper::new(repository.clone(), Arc::new(database.clone()), "store", options);
+                (broken, shipper) =
+                    shipper_of(&mut random, &place, &repository, &database, &clock, options, faults).await;
             }
             1 => database.compact(b"row/", b"row0"),
             2 => place.fails.store([0, 0, 5][random.random_range(0..3)], Ordering::Relaxed),
@@ -122,19 +147,27 @@ async fn random_round(seed: u64) {
             9..11 => drop(shipper.ship_tables().await),
             11..14 => {
                 let Some(open) = &mut standby else {
-                    standby = Standby::open(&repository, &folder).await.ok();
+                    // Some are killed while they restore, or while they follow.
+                    let breaking = breaking(&mut random, place.clone(), &root.path().join("place"), faults);
+                    if let Ok(broken) = Repository::open(breaking, &Protection::None, clock.clone()).await {
+                        standby = Standby::open(&broken, &folder).await.ok();
+                    }
                     continue;
                 };
                 match open.follower.follow().await {
                     Ok(Followed::Broken { from, .. }) if place.fails.load(Ordering::Relaxed) == 0 => {
-                        let anew = standby.take().unwrap().anew(from).await;
                         times_anew += 1;
-                        standby = Some(anew.unwrap());
+                        let folder = standby.take().unwrap().anew(from).await;
+                        standby = folder.ok();
                     }
-                    Ok(_) | Err(Error::Io { .. }) => {}
+                    Ok(_) => {}
+                    // As if it was killed.
+                    Err(Error::Io { .. }) => drop(standby.take().map(Standby::close)),
                     Err(error) => panic!("{error}"),
                 }
-                counted(&standby.as_ref().unwrap().database);
+                if let Some(open) = &standby {
+                    counted(&open.database);
+                }
             }
             _ => (0..random.random_range(1..6)).for_each(|_| {
                 count(&database, &filler);
@@ -142,6 +175,8 @@ async fn random_round(seed: u64) {
         }
     }
     place.fails.store(0, Ordering::Relaxed);
+    drop(shipper);
+    let shipper = Shipper::new(repository.clone(), Arc::new(database.clone()), "store", options);
     shipper.ship_log().await.unwrap();
     while !shipper.ship_tables().await.unwrap() {
         count(&database, &filler);
@@ -149,10 +184,8 @@ async fn random_round(seed: u64) {
         shipper.ship_log().await.unwrap();
     }
     shipper.ship_log().await.unwrap();
-    let mut open = match standby {
-        Some(open) => open,
-        None => Standby::open(&repository, &folder).await.unwrap(),
-    };
+    drop(standby.map(Standby::close));
+    let mut open = Standby::open(&repository, &folder).await.unwrap();
     if let Err((from, _)) = open.catch_up().await {
         open = open.anew(from).await.unwrap();
         open.catch_up().await.unwrap();
@@ -165,13 +198,13 @@ async fn random_round(seed: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_has_the_rows_of_its_source() {
-    let rounds = std::env::var("ROUNDS").map_or(3, |rounds| rounds.parse().unwrap());
-    let first = seed();
-    for round in 0..rounds {
-        let seed = first.wrapping_add(round);
-        println!("round {round}: BACKUP_SEED={seed} ROUNDS=1");
-        random_round(seed).await;
-    }
+    let faults = Arc::new(Faults::default());
+    faults
+        .rounds(10, async |seed, _| {
+            random_round(seed, &faults).await;
+            Ok(())
+        })
+        .await;
 }
 
 async fn shipped(stage: &Stage, options: ShipOptions) -> Shipper {

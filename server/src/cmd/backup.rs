@@ -59,6 +59,12 @@ enum BackupCommand {
     List(List),
 }
 
+/// A command has the processors for itself, unlike a server with clients.
+fn of_command() -> LayerOptions {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    LayerOptions { threads, ..LayerOptions::default() }
+}
+
 /// Read a whole backup, and check that every run can be restored
 #[derive(Debug, Args)]
 struct Verify {
@@ -175,7 +181,7 @@ impl Backup {
             bar.set_message(name.to_owned());
             bar.set_position(documents);
         };
-        let (options, names) = (LayerOptions::default(), &self.databases[..]);
+        let (options, names) = (of_command(), &self.databases[..]);
         let report = match self.whole {
             true => repository.back_up_whole(engine, &options, names, &mut show).await?,
             false => repository.back_up(engine, &options, names, &mut show).await?,
@@ -375,7 +381,7 @@ impl Restore {
             bar.set_message(name.to_owned());
             bar.set_position(documents);
         };
-        let restored = repository.restore(engine, &LayerOptions::default(), &wanted, &mut show).await?;
+        let restored = repository.restore(engine, &of_command(), &wanted, &mut show).await?;
         bar.finish_and_clear();
         for (name, documents) in &restored.databases {
             progress::print(&format!("{name}: {documents} documents of the run {}", restored.run))?;

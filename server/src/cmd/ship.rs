@@ -83,7 +83,7 @@ impl ShipArgs {
     /// The place to follow, if one is named.
     pub(crate) fn follow(&self) -> Result<Option<Arc<Follow>>, Failure> {
         let Some(from) = self.follow.clone() else { return Ok(None) };
-        Ok(Some(Arc::new(Follow { place: place(&from)?, from, protection: self.protection()? })))
+        Ok(Some(Arc::new(Follow::new(place(&from)?, from, self.protection()?))))
     }
 
     fn protection(&self) -> Result<Protection, Failure> {
@@ -269,6 +269,7 @@ fn note(state: &ShipState, to: &str, step: usize, failed: Option<String>) {
         None if noted.failed[step].is_some() => tracing::info!(to, "the store is shipped again"),
         _ => {}
     }
+    noted.failures += u64::from(failed.is_some());
     noted.failed[step] = failed;
 }
 

@@ -11,6 +11,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -49,9 +50,11 @@ const STARTS_LONGER: &str = "EXTEND_TIMEOUT_USEC=60000000";
 
 /// A place that is to be followed.
 pub(crate) struct Follow {
-    pub(super) from: String,
-    pub(super) place: Arc<dyn Place>,
-    pub(super) protection: Protection,
+    from: String,
+    place: Arc<dyn Place>,
+    protection: Protection,
+    /// Number of times that the store was restored.
+    restores: AtomicU64,
 }
 
 /// Why a standby ends, and its server starts again.
@@ -90,6 +93,10 @@ pub(crate) fn folder_of(url: &EngineUrl) -> Result<&Path, Failure> {
 }
 
 impl Follow {
+    pub(super) fn new(place: Arc<dyn Place>, from: String, protection: Protection) -> Self {
+        Follow { from, place, protection, restores: AtomicU64::new(0) }
+    }
+
     /// Restores the store if there is none yet. Returns whether it follows; it does not once it was promoted.
     pub(crate) async fn prepare(&self, url: &EngineUrl) -> Result<bool, Failure> {
         let folder = folder_of(url)?;
@@ -115,6 +122,7 @@ impl Follow {
         let mut signs = Signs(Instant::now());
         let restored = engine::restore_standby(&repository, folder, 0, &mut |file| signs.show(file)).await?;
         engine::replace_standby(folder)?;
+        self.restores.fetch_add(1, Ordering::Relaxed);
         tracing::info!(until_ms = restored.ms, "restored");
         Ok(true)
     }
@@ -130,7 +138,13 @@ impl Follow {
         folder: &Path,
     ) -> Result<Following, Failure> {
         let (promotions, asked) = mpsc::unbounded_channel();
-        let state = Arc::new(StandbyState { from: self.from.clone(), outcome: Default::default(), promotions });
+        let state = Arc::new(StandbyState {
+            from: self.from.clone(),
+            began_ms: SystemEnvironment.now_ms(),
+            restores: self.restores.load(Ordering::Relaxed),
+            outcome: Default::default(),
+            promotions,
+        });
         let (stop, stopped) = watch::channel(false);
         let (end, ended) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -239,6 +253,7 @@ impl Standby {
         if failed.is_none() {
             noted.not_restored = None;
         }
+        noted.failures += u64::from(failed.is_some());
         noted.failed = failed;
         match outcome {
             Ok(Followed::Applied) => Duration::ZERO,
@@ -266,6 +281,7 @@ impl Standby {
         };
         match outcome {
             Ok(restored) => {
+                self.follow.restores.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(
                     until_ms = restored.ms,
                     "the standby was restored anew, and the server starts again with it"

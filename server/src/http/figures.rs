@@ -18,6 +18,7 @@ use crate::http::app::hour;
 use crate::http::app::process;
 use crate::http::app::statistics::{DatabaseSizes, JobCounts, Newest, Reading, Sample, Stat, StatValue};
 use crate::http::app::stores::{Documents, Store};
+use crate::http::copies;
 use crate::http::error::Result;
 use crate::http::jobs::replicator::record::{self, JobProgress};
 use crate::http::journal;
@@ -307,6 +308,7 @@ pub(crate) async fn all(app: &App) -> Vec<Figure> {
         figures.extend(store.layer.engine().figures().into_iter().map(|figure| figure.with("store", url.clone())));
     }
     of_process(app, &mut figures);
+    copies::add(app, &mut figures);
     of_samples(&jobs, &databases, &mut figures);
     figures
 }

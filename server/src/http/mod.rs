@@ -27,6 +27,7 @@
 //!      │
 //!   operation   what an endpoint reads and answers, as data; `openapi` describes the server by it
 //!      │
+//!   copies      figures of backups, of what is shipped, and of a standby
 //!   error, ids  answers to refused requests; new ids
 //!   journal     the audit log and the access log
 //!   log_tail    the last lines of the log
@@ -42,6 +43,7 @@ mod app;
 mod authn;
 mod authz;
 mod config;
+mod copies;
 mod error;
 mod figures;
 mod functions;

@@ -12,13 +12,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use backup::{Folder, Protection, Pruned, Report, Repository};
+use backup::{Folder, Protection, Pruned, Report, Repository, RunDatabase};
 use hyper::StatusCode;
 use model::{Environment, JsonText, JsonWriter, LayerOptions, SystemEnvironment};
 use parking_lot::Mutex;
 
-use crate::backup_state::{BackupState, Copying, Progress, Work};
+use crate::backup_state::{BackupCounts, BackupState, Copying, Progress, Work};
 use crate::http::app::App;
 use crate::http::error::{ApiError, Result};
 use crate::http::operation::{Content, Operation, Param, Reply};
@@ -145,8 +146,36 @@ pub(crate) async fn begin(request: &mut Request) -> Result<Response> {
     require_json(&request.headers)?;
     let asked = Asked::read(&request.json_object().await?)?;
     let (app, to) = (request.app.clone(), asked.named.to.clone());
-    start(&request.app, |state| &state.backup, to, async move { run(&app, &asked).await })?;
+    let work = async move {
+        let mut counting = Counting { counts: &app.backup.counts, is_whole: false };
+        let outcome = run(&app, &asked).await;
+        if let Ok((report, _)) = &outcome {
+            counting.counts.bytes.add(report.bytes);
+            let is_whole = |database: &RunDatabase| database.damaged.is_empty();
+            counting.is_whole = report.failed.is_empty() && report.run.databases.iter().all(is_whole);
+        }
+        outcome
+    };
+    start(&request.app, |state| &state.backup, to, work)?;
     status(request).await.map(accepted)
+}
+
+/// Counts a backup when it ends, even by a panic.
+struct Counting<'a> {
+    counts: &'a BackupCounts,
+    is_whole: bool,
+}
+
+impl Drop for Counting<'_> {
+    fn drop(&mut self) {
+        match self.is_whole {
+            true => {
+                self.counts.ended.add(1);
+                self.counts.last_ms.store(now_ms(), Ordering::Relaxed);
+            }
+            false => self.counts.failed.add(1),
+        }
+    }
 }
 
 /// The answer to a request that began work.

@@ -24,15 +24,8 @@ pub(crate) fn status(request: &Request) -> Result<Response> {
         }));
     };
     let outcome = ship.outcome.lock().clone();
-    let reasons: Vec<String> = outcome.failed.into_iter().flatten().collect();
-    let state = match (outcome.is_fenced, outcome.shipped.until_ms) {
-        (true, _) => "fenced",
-        _ if !reasons.is_empty() => "failing",
-        (_, 0) => "starting",
-        _ => "running",
-    };
     Ok(response::object(|json| {
-        json.name("state").str(state).name("to").str(&ship.to).name("until_ms").u64(outcome.shipped.until_ms);
+        json.name("state").str(outcome.state()).name("to").str(&ship.to).name("until_ms").u64(outcome.shipped.until_ms);
         if outcome.shipped.until_ms > 0 {
             let behind = SystemEnvironment.now_ms().saturating_sub(outcome.shipped.until_ms);
             json.name("behind_ms").u64(behind);
@@ -40,7 +33,7 @@ pub(crate) fn status(request: &Request) -> Result<Response> {
         json.name("segments").u64(outcome.shipped.segments).name("bases").u64(outcome.shipped.bases);
         json.name("bytes").u64(outcome.shipped.bytes).name("begun").u64(outcome.shipped.begun);
         json.name("reasons").begin_array();
-        reasons.iter().for_each(|reason| {
+        outcome.failed.iter().flatten().for_each(|reason| {
             json.str(reason);
         });
         json.end_array();
@@ -49,14 +42,9 @@ pub(crate) fn status(request: &Request) -> Result<Response> {
 
 fn following(standby: &StandbyState) -> Response {
     let outcome = standby.outcome.lock().clone();
-    let state = match (&outcome.failed, outcome.looked_ms) {
-        (Some(_), _) => "failing",
-        (None, 0) => "starting",
-        (None, _) => "following",
-    };
     let behind_ms = SystemEnvironment.now_ms().saturating_sub(outcome.looked_ms);
     response::object(|json| {
-        json.name("state").str(state).name("standby").bool(true).name("from").str(&standby.from);
+        json.name("state").str(outcome.state()).name("standby").bool(true).name("from").str(&standby.from);
         json.name("until_ms").u64(outcome.until_ms).name("segments").u64(outcome.segments);
         json.name("behind_ms");
         match outcome.looked_ms {
