@@ -1,24 +1,21 @@
 //! Collections of a vault that LiveSync writes, beside devices that are offline, return, undo, rename, restore old
 //! versions, and join late.
-//!
-//! Each device is a database of its own, as PouchDB is: it replicates in both directions, pulls tombstones, and sends
-//! only what the server does not know. A device that goes back to an old version writes the file alone if the chunks are
-//! live in its own database; otherwise it writes them again, as LiveSync does from the file.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use chunks::store::{Body, DocumentStore, Edit, Leaf, PeerStore};
+use chunks::store::{Body, DocumentStore, Edit, PeerStore};
 use chunks::{CensusOptions, Error, VaultCollectOptions, VaultCollected, collect_vault};
 use conformance::chaos::Chaos;
 use conformance::interleave::interleave;
 use engine_mem::MemDatabase;
 use kv_api::AnyDatabase;
-use model::{CreateOptions, Documents, JsonText, Layer, LayerOptions, Purge};
+use model::{CreateOptions, Documents, JsonText, Layer, LayerOptions};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::json;
 
+use crate::devices::{Device, MILESTONE, empty_trash, file, id_of, live_leaves, lost, named};
 use crate::fixtures::Fixture;
 use crate::support::{World, last_seq};
 
@@ -30,7 +27,6 @@ crate::scenarios!(
     what_cannot_be_known_holds_everything_back,
 );
 
-const MILESTONE: &str = "_local/obsydian_livesync_milestone";
 const FILES: usize = 5;
 const DEVICES: usize = 4;
 const STEPS: usize = 120;
@@ -47,124 +43,15 @@ async fn connected(world: &World, name: &str, store: &dyn DocumentStore) {
     world.put_local(name, MILESTONE, body.as_object().unwrap().clone()).await;
 }
 
+/// The text of a chunk.
+fn text(chunk: &str) -> String {
+    format!("text of {chunk}")
+}
+
 async fn collect(world: &World, name: &str) -> Result<VaultCollected, Error> {
     let documents: Documents<AnyDatabase> = world.documents(name).await;
     connected(world, name, &*world.opened(name).await).await;
     collect_vault(&documents, options(), |_| ()).await
-}
-
-/// Purges what is in the trash, tombstones and all, as only an owner does. Returns how many documents went.
-async fn empty_trash(world: &World, name: &str) -> u64 {
-    let (documents, store) = (world.documents(name).await, world.opened(name).await);
-    let page = documents.trash(None, 10_000).await.unwrap();
-    let ids: Vec<String> = page.documents.into_iter().filter(|one| one.trashed.is_some()).map(|one| one.id).collect();
-    let leaves = store.leaves(&ids, true).await.unwrap();
-    let revs = |leaves: Vec<Leaf>| leaves.into_iter().map(|leaf| leaf.rev.parse().unwrap()).collect();
-    let purges: Vec<Purge> = ids.into_iter().zip(leaves).map(|(id, all)| Purge::new(id, revs(all))).collect();
-    documents.purge(&purges).await.unwrap().into_iter().for_each(|purged| drop(purged.unwrap()));
-    purges.len() as u64
-}
-
-fn file(path: &str, chunks: &[String], deleted: bool) -> Body {
-    let mut body = json!({"path": path, "children": chunks, "type": "plain", "size": 1, "ctime": 1, "mtime": 1,
-        "eden": {}});
-    if deleted {
-        body["deleted"] = json!(true);
-    }
-    body.as_object().unwrap().clone()
-}
-
-fn named(leaf: &Leaf) -> Vec<String> {
-    let children = leaf.body.get("children").and_then(|list| list.as_array());
-    children.into_iter().flatten().map(|id| id.as_str().unwrap().to_owned()).collect()
-}
-
-async fn live_leaves(store: &dyn DocumentStore, id: &str) -> Vec<Leaf> {
-    let mut leaves = store.leaves(&[id.to_owned()], true).await.unwrap().remove(0);
-    leaves.retain(|leaf| !leaf.deleted);
-    leaves
-}
-
-/// A device: its database, and how far it has replicated.
-struct Device {
-    store: Arc<dyn DocumentStore>,
-    pushed: Option<String>,
-    pulled: Option<String>,
-}
-
-/// Replicates what changed since a sequence. Revisions that are known change nothing.
-async fn replicate(from: &dyn DocumentStore, to: &dyn DocumentStore, since: &mut Option<String>) {
-    loop {
-        let changes = from.changes(since.as_deref(), 50).await.unwrap();
-        let ids: Vec<String> = changes.rows.into_iter().map(|row| row.id).collect();
-        let all = from.leaves(&ids, true).await.unwrap();
-        let leaves =
-            ids.into_iter().zip(all).flat_map(|(id, leaves)| leaves.into_iter().map(move |one| (id.clone(), one)));
-        to.graft(leaves.collect()).await.unwrap();
-        *since = Some(changes.last_seq);
-        if !changes.more {
-            return;
-        }
-    }
-}
-
-impl Device {
-    async fn new(world: &World, name: &str) -> Device {
-        Device { store: world.database(name).await, pushed: None, pulled: None }
-    }
-
-    async fn sync(&mut self, server: &dyn DocumentStore, pull_first: bool) {
-        if pull_first {
-            replicate(server, &*self.store, &mut self.pulled).await;
-        }
-        replicate(&*self.store, server, &mut self.pushed).await;
-        replicate(server, &*self.store, &mut self.pulled).await;
-    }
-
-    async fn has(&self, chunk: &str) -> bool {
-        !live_leaves(&*self.store, chunk).await.is_empty()
-    }
-
-    /// Keeps the winner of each file.
-    async fn resolve(&self) {
-        for file in 0..FILES {
-            let id = format!("f{file}.md");
-            for loser in live_leaves(&*self.store, &id).await.into_iter().skip(1) {
-                let edit = Edit::delete(&id, loser.rev);
-                self.store.write(vec![edit]).await.unwrap().remove(0).unwrap();
-            }
-        }
-    }
-
-    /// Writes a file's document, and those of its chunks that are not live here, as LiveSync does.
-    async fn write(&self, id: &str, chunks: &[String], deleted: bool) {
-        let chunks_to_write: BTreeSet<&String> = chunks.iter().collect();
-        for chunk in chunks_to_write {
-            if !self.has(chunk).await {
-                let body = json!({"type": "leaf", "data": format!("text of {chunk}")}).as_object().unwrap().clone();
-                let edit = Edit { id: chunk.clone(), rev: None, deleted: false, body };
-                self.store.write(vec![edit]).await.unwrap().remove(0).unwrap();
-            }
-        }
-        let rev = live_leaves(&*self.store, id).await.into_iter().next().map(|leaf| leaf.rev);
-        let edit = Edit { id: id.into(), rev, deleted: false, body: file(id, chunks, deleted) };
-        self.store.write(vec![edit]).await.unwrap().remove(0).unwrap();
-    }
-}
-
-/// The chunks that a live leaf of a file names and that the database has not.
-async fn lost(store: &dyn DocumentStore) -> Vec<String> {
-    let mut lost = Vec::new();
-    for file in 0..FILES {
-        for leaf in live_leaves(store, &format!("f{file}.md")).await {
-            for chunk in named(&leaf) {
-                if live_leaves(store, &chunk).await.is_empty() {
-                    lost.push(format!("{chunk} of f{file}.md at {}", leaf.rev));
-                }
-            }
-        }
-    }
-    lost
 }
 
 /// What plays showed.
@@ -197,7 +84,7 @@ impl Play<'_> {
 
     async fn step(&mut self, purge: bool) {
         let (device, file) = (self.roll(self.devices.len()), self.roll(FILES));
-        let id = format!("f{file}.md");
+        let id = id_of(file);
         let now = live_leaves(&*self.devices[device].store, &id).await;
         let current = now.first().map(named).unwrap_or_default();
         match self.roll(16) {
@@ -209,7 +96,7 @@ impl Play<'_> {
                     self.next += 1;
                     chunks.push(format!("h:{}x{}", self.name, self.next));
                 }
-                self.devices[device].write(&id, &chunks, false).await;
+                self.devices[device].write(&id, &chunks, false, text).await;
                 self.versions.entry(file).or_default().push(chunks);
             }
             // Somebody undoes, or restores an old version: of this file or of another one.
@@ -218,20 +105,16 @@ impl Play<'_> {
                 let Some(count) = self.versions.get(&of).map(Vec::len) else { return };
                 let back = self.roll(count);
                 let old = self.versions[&of][back].clone();
-                let mut alone = true;
-                for chunk in &old {
-                    alone &= self.devices[device].has(chunk).await;
-                }
-                self.shown.undone += usize::from(alone);
-                self.devices[device].write(&id, &old, false).await;
+                let written = self.devices[device].write(&id, &old, false, text).await;
+                self.shown.undone += usize::from(written == 0);
             }
-            7 => self.devices[device].write(&id, &current, true).await,
+            7 => drop(self.devices[device].write(&id, &current, true, text).await),
             // A rename: another file has the chunks, and this one ends.
             8 if !now.is_empty() => {
                 let to = self.roll(FILES);
                 if to != file {
-                    self.devices[device].write(&format!("f{to}.md"), &current, false).await;
-                    self.devices[device].write(&id, &[], true).await;
+                    self.devices[device].write(&id_of(to), &current, false, text).await;
+                    self.devices[device].write(&id, &[], true, text).await;
                 }
             }
             // The first devices are seldom away, the last one for long.
@@ -241,7 +124,7 @@ impl Play<'_> {
                     self.devices[device].sync(&*server, pull_first).await;
                     // Mostly somebody resolves the conflicts at once.
                     if self.roll(4) > 0 {
-                        self.devices[device].resolve().await;
+                        self.devices[device].resolve(FILES).await;
                         self.devices[device].sync(&*server, pull_first).await;
                     }
                 }
@@ -278,7 +161,7 @@ async fn play(world: &World, seed: u64, purge: bool) -> Shown {
             play.devices.push(device);
         }
         play.step(purge).await;
-        let lost = lost(&*play.server).await;
+        let lost = lost(&*play.server, FILES).await;
         play.shown.lost.extend(lost.into_iter().map(|what| format!("{what} (seed {seed}, step {step})")));
     }
     // All come home, and everybody has everything.
@@ -291,7 +174,7 @@ async fn play(world: &World, seed: u64, purge: bool) -> Shown {
     let mut stores = vec![play.server.clone()];
     stores.extend(play.devices.iter().map(|device| device.store.clone()));
     for (number, store) in stores.iter().enumerate() {
-        let lost = lost(&**store).await;
+        let lost = lost(&**store, FILES).await;
         play.shown.lost.extend(lost.into_iter().map(|what| format!("{what} (seed {seed}, at the end, in {number})")));
     }
     let left = world.documents(&name).await.trash(None, 10_000).await.unwrap();
@@ -377,16 +260,16 @@ async fn a_device_that_was_away_undoes_what_was_collected(world: World) {
         let mut desk = Device::new(&world, &format!("{name}-desk")).await;
         let mut phone = Device::new(&world, &format!("{name}-phone")).await;
         let (old, new) = (vec!["h:old".to_owned()], vec!["h:new".to_owned()]);
-        desk.write("f0.md", &old, false).await;
+        desk.write("f0.md", &old, false, text).await;
         desk.sync(&*server, true).await;
         phone.sync(&*server, true).await;
-        desk.write("f0.md", &new, false).await;
+        desk.write("f0.md", &new, false, text).await;
         desk.sync(&*server, true).await;
         phone.sync(&*server, true).await;
 
         // The phone goes away, and undoes: it has the chunk.
         assert!(phone.has("h:old").await);
-        phone.write("f0.md", &old, false).await;
+        phone.write("f0.md", &old, false, text).await;
         for (condemned, deleted) in [(1, 0), (0, 1), (0, 0)] {
             let done = collect(&world, name).await.unwrap();
             assert_eq!((done.condemned, done.deleted.count, done.left.0), (condemned, deleted, 0), "{name}");
@@ -397,7 +280,7 @@ async fn a_device_that_was_away_undoes_what_was_collected(world: World) {
         desk.sync(&*server, true).await;
         phone.sync(&*server, true).await;
         desk.sync(&*server, true).await;
-        let all = [lost(&*server).await, lost(&*desk.store).await];
+        let all = [lost(&*server, FILES).await, lost(&*desk.store, FILES).await];
         assert_eq!(all.iter().all(Vec::is_empty), !purge, "{name}: {all:?}");
         if !purge {
             let text = live_leaves(&*desk.store, "h:old").await[0].body["data"].clone();

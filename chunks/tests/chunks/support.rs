@@ -10,7 +10,7 @@ use std::sync::Arc;
 use chunks::store::{Body, DocumentStore, Edit, PeerStore};
 use chunks::{Chunk, ChunkStore};
 use kv_api::{AnyDatabase, Database, Transaction};
-use model::{CreateOptions, Documents, JsonText, KeepReplaced, Layer, LayerOptions};
+use model::{CreateOptions, Documents, Environment, JsonText, KeepReplaced, Layer, LayerOptions};
 use serde_json::Value;
 use server::engine::{self, EngineError, IfMissing};
 use server::http::{Options, Server};
@@ -44,11 +44,17 @@ impl World {
         let path = folder.as_ref().map(|folder| folder.path().join("data").display().to_string());
         let url = format!("{engine}:{}", path.unwrap_or_default());
         let store = engine::open(&url.parse().unwrap(), IfMissing::Create).unwrap();
-        World { _folder: folder, ..World::of(store, over_http).await }
+        World { _folder: folder, ..World::of(store, over_http, LayerOptions::default()).await }
     }
 
-    async fn of(engine: AnyDatabase, over_http: bool) -> World {
-        let options = LayerOptions { max_document_size: DOCUMENT_LIMIT, ..LayerOptions::default() };
+    /// Databases in process, with a clock of the test.
+    pub(crate) async fn in_process_at(environment: Arc<dyn Environment>) -> World {
+        let store = engine::open(&"mem:".parse().unwrap(), IfMissing::Create).unwrap();
+        World::of(store, false, LayerOptions { environment, ..LayerOptions::default() }).await
+    }
+
+    async fn of(engine: AnyDatabase, over_http: bool, options: LayerOptions) -> World {
+        let options = LayerOptions { max_document_size: DOCUMENT_LIMIT, ..options };
         let layer = Layer::open(engine, options).await.unwrap();
         let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let server = if over_http {
@@ -166,7 +172,7 @@ pub(crate) fn on_a_cluster<F: Future<Output = ()>>(scenario: &str, run: impl Fn(
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let ran = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        runtime.block_on(async { run(World::of(store.clone(), false).await).await });
+        runtime.block_on(async { run(World::of(store.clone(), false, LayerOptions::default()).await).await });
     }));
     runtime.block_on(async {
         let transaction = store.begin().unwrap();
