@@ -281,8 +281,12 @@ fn remove_abandoned(parent: &Path, name: &OsStr) {
         if !is_partial || !path.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
             continue;
         }
+        // Somebody may have taken the copy into use under this name, or it is of another build.
+        if !Mark::read(&path).is_ok_and(|mark| mark.is_none_or(|mark| mark.copied)) {
+            continue;
+        }
         let Ok(lock) = OpenOptions::new().write(true).open(path.join(LOCK_FILE)) else { continue };
-        if lock.try_lock().is_ok() {
+        if lock.try_lock().is_ok() && is_at(&lock, &path.join(LOCK_FILE)) {
             let removed = remove_locked(&path, lock);
             let folder = path.display();
             match removed {
@@ -290,6 +294,22 @@ fn remove_abandoned(parent: &Path, name: &OsStr) {
                 Err(error) => tracing::warn!(%folder, %error, "cannot remove what an interrupted copy left"),
             }
         }
+    }
+}
+
+/// Whether an open file is still the one at `path`: another process may have removed it, and made a new one.
+fn is_at(file: &File, path: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let place = |meta: fs::Metadata| (meta.dev(), meta.ino());
+        file.metadata().ok().map(place) == fs::metadata(path).ok().map(place)
+    }
+    // On Windows an open file is not removed.
+    #[cfg(not(unix))]
+    {
+        let _ = file;
+        path.exists()
     }
 }
 
@@ -496,6 +516,12 @@ mod tests {
         }
         // Its process may be about to create its lock.
         fs::create_dir(partial(2)).unwrap();
+        // A store that somebody took into use, and one that nobody can read.
+        for (number, mark) in [(7, r#"{"engine": "lsm", "format": 17}"#), (8, "?")] {
+            fs::create_dir(partial(number)).unwrap();
+            fs::write(partial(number).join(LOCK_FILE), "").unwrap();
+            fs::write(partial(number).join(MARK_FILE), mark).unwrap();
+        }
         let others = ["b.copy.partial-1", "a.copy.partial-x", "a.copy.partial-1.old", "a.copy"];
         for other in others {
             fs::create_dir(root.path().join(other)).unwrap();
@@ -504,7 +530,7 @@ mod tests {
         let (again, lock) = create_partial(root.path(), name).unwrap();
         assert_eq!(again, partial(1));
         assert!(!again.join("data").exists() && !partial(5).exists(), "what was left is gone");
-        assert!(running.exists() && partial(2).exists());
+        assert!([0, 2, 7, 8].iter().all(|number| partial(*number).exists()));
         assert!(others.iter().all(|other| root.path().join(other).join(LOCK_FILE).exists()));
         drop(lock);
         assert_eq!(create_partial(root.path(), name).unwrap().0, partial(1), "its process ended too");

@@ -147,12 +147,32 @@ async fn an_application_gets_a_database_and_its_origin() {
     let printed = succeed(&place);
     assert!(printed.contains("cors/origins: https://other.example,https://app.example,http://localhost:8080"));
     assert!(printed.contains(&format!("new PouchDB(\"{}/a%2Fb\"", server.base)), "{printed}");
-    assert!(succeed(&place).contains("already so: user bert, database a/b, user bert as member of a/b, setting cors"));
+    assert!(succeed(&place).contains("already so: user bert, setting cors"));
     // The administrator's document is nobody's.
     let message =
         refused(&["setup", "pouchdb", "--url", &admin, "--database", "c", "--origin", "a://b", "--user", "anna"]);
     assert!(message.contains("anna is an administrator of the server"), "{message}");
     assert_eq!(status(&format!("{admin}/c"), None).await, StatusCode::NOT_FOUND, "nothing was created");
+    // A user of whom nothing is known gets no new database.
+    let of_bert =
+        refused(&["setup", "pouchdb", "--url", &admin, "--database", "c", "--origin", "a://b", "--user", "bert"]);
+    assert!(of_bert.contains("the user bert exists: give its password"), "{of_bert}");
+    assert_eq!(status(&format!("{admin}/c"), None).await, StatusCode::NOT_FOUND, "nothing was created");
+    // A database that everyone uses is not closed to them.
+    let put = async |path: &str, body: &str| {
+        let put = Client::new().put(format!("{admin}/{path}")).body(body.to_owned());
+        assert!(put.send().await.expect("an answer").status().is_success(), "{path}");
+    };
+    put("shop", "").await;
+    put("shop/a", "{}").await;
+    put("shop/_security", "{}").await;
+    let public = ["setup", "pouchdb", "--url", &admin, "--database", "shop", "--origin", "a://b"];
+    assert!(refused(&public).contains("everyone may use the database shop"), "{}", refused(&public));
+    assert_eq!(status(&server.url("/shop"), None).await, StatusCode::OK);
+    // Nor does every page get the passwords of browsers.
+    put("_node/_local/_config/cors/origins", "\"*\"").await;
+    put("_node/_local/_config/cors/credentials", "\"false\"").await;
+    assert!(refused(&place).contains("cors/origins is *"), "{}", refused(&place));
     let anonymous = ["setup", "pouchdb", "--url", &server.base, "--database", "c", "--origin", "a://b"];
     assert!(refused(&anonymous).contains("401"), "{}", refused(&anonymous));
     for (arguments, expected) in [

@@ -108,6 +108,24 @@ impl Target {
         }
     }
 
+    /// Whether it has a database of this name.
+    pub(super) async fn has(&self, name: &str) -> Result<bool, Failure> {
+        match self {
+            Target::Store { layer, .. } => match layer.database(name).await {
+                Ok(_) => Ok(true),
+                Err(error) if error.status() == NOT_FOUND => Ok(false),
+                Err(error) => Err(error.into()),
+            },
+            Target::Server { address, trust, .. } => {
+                match Http::trusting(address.clone().database(name)?, trust)?.info().await {
+                    Ok(_) => Ok(true),
+                    Err(error) if error.kind() == ErrorKind::NoDatabase => Ok(false),
+                    Err(error) => Err(error.into()),
+                }
+            }
+        }
+    }
+
     pub(super) fn is_server(&self) -> bool {
         matches!(self, Target::Server { .. })
     }

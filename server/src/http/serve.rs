@@ -19,7 +19,7 @@ use budget::{Held, Owner, Use};
 use futures_util::FutureExt;
 use hyper::body::Incoming;
 use hyper::header::{
-    CONNECTION, HeaderMap, HeaderName, HeaderValue, ORIGIN, SERVER, SET_COOKIE, WWW_AUTHENTICATE,
+    AUTHORIZATION, CONNECTION, HeaderMap, HeaderName, HeaderValue, ORIGIN, SERVER, SET_COOKIE, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::http::request::Parts;
@@ -300,8 +300,12 @@ async fn admit_and_route(
     if uri.path() == "/_utils" && request.method == Method::GET {
         return Ok(console::redirect());
     }
-    // The figures of the process, and the console, are most wanted during an outage.
-    if !matches!(segments.first().map(AsRef::as_ref), None | Some("_node" | "_utils")) {
+    // The figures of the process, and the console, are most wanted during an outage. The name of a user is looked up.
+    let is_of_process = match segments.first().map(AsRef::as_ref) {
+        None => !request.headers.contains_key(AUTHORIZATION),
+        first => matches!(first, Some("_node" | "_utils")),
+    };
+    if !is_of_process {
         request.app.outage.check()?;
     }
     let segments = routes::join_ids(segments);

@@ -96,8 +96,21 @@ impl AccountArgs {
             done: Vec::new(),
             already: Vec::new(),
         };
+        let value =
+            |section: &str, key: &str| present.get(&(section.to_owned(), key.to_owned())).map(|value| value.trim());
+        let is_on = |section, key| value(section, key) == Some("true");
+        if value("cors", "origins") == Some("*") && !(is_on("chttpd", "enable_cors") && is_on("cors", "credentials")) {
+            return Err(failure(
+                "cors/origins is *, so each page could use the server as the user of its browser: name the origins first",
+            ));
+        }
         account.put_user(&target, given, self.new_password).await?;
-        account.put_database(&target, is_admin).await?;
+        if account.password.is_none() && !target.has(database).await? {
+            return Err(failure(format!(
+                "the user {} exists: give its password by --password-file, or --new-password for another one",
+                account.user
+            )));
+        }
         for (section, key, wanted) in settings {
             let present = present.get(&((*section).to_owned(), (*key).to_owned())).map(String::as_str);
             match wanted.change(present) {
@@ -108,6 +121,8 @@ impl AccountArgs {
                 None => account.already.push(format!("setting {section}/{key}")),
             }
         }
+        // Last, so that a run that failed before is repeated as a whole.
+        account.put_database(&target, is_admin).await?;
         Ok(account)
     }
 
@@ -188,6 +203,13 @@ impl Account {
         }
         let security = database.security().await?.unwrap_or_else(JsonText::empty_object);
         let mut security: Value = serde_json::from_slice(security.as_bytes())?;
+        if !database.is_new && is_public(&security) && !database.is_empty().await? {
+            return Err(failure(format!(
+                "everyone may use the database {}, and a first member would close it to the others: name its members \
+                 first",
+                self.database
+            )));
+        }
         let mut is_changed = add_name(&mut security, "members", &self.user)?;
         if is_admin {
             is_changed |= add_name(&mut security, "admins", &self.user)?;
@@ -249,10 +271,22 @@ async fn live(peer: &dyn Peer, id: &str) -> Result<Option<Revision>, Failure> {
     }
 }
 
+/// Whether a security object names no members. `readers` is their name from before CouchDB 1.2.
+fn is_public(security: &Value) -> bool {
+    let members = security.get("members").or_else(|| security.get("readers"));
+    let names_any = |list: &str| {
+        members.and_then(|members| members.get(list)?.as_array()).is_some_and(|entries| !entries.is_empty())
+    };
+    !names_any("names") && !names_any("roles")
+}
+
 /// Adds a name to `members` or `admins` of a security object. Returns whether it was missing.
 fn add_name(security: &mut Value, of: &str, name: &str) -> Result<bool, Failure> {
     let wrong = || failure("the security object of the database is not one");
-    let part = security.as_object_mut().ok_or_else(wrong)?.entry(of).or_insert_with(|| json!({}));
+    let groups = security.as_object_mut().ok_or_else(wrong)?;
+    // Members would hide the readers.
+    let readers = if of == "members" && !groups.contains_key(of) { groups.remove("readers") } else { None };
+    let part = groups.entry(of).or_insert_with(|| readers.unwrap_or_else(|| json!({})));
     let names = part.as_object_mut().ok_or_else(wrong)?.entry("names").or_insert_with(|| json!([]));
     let names = names.as_array_mut().ok_or_else(wrong)?;
     let is_missing = !names.iter().any(|known| known == name);
@@ -282,8 +316,21 @@ mod tests {
             "members": {"names": ["anna", "bert"], "roles": ["_admin"]},
         });
         assert_eq!(security, expected);
+        let mut earlier = json!({"readers": {"names": ["anna"]}});
+        assert!(add_name(&mut earlier, "members", "bert").unwrap());
+        assert_eq!(earlier, json!({"members": {"names": ["anna", "bert"]}}), "anna is one still");
         for wrong in [json!([]), json!({"members": []}), json!({"members": {"names": "anna"}})] {
             assert!(add_name(&mut wrong.clone(), "members", "bert").is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_database_is_public_if_it_names_no_member() {
+        for public in [json!({}), json!({"members": {"names": [], "roles": []}}), json!({"admins": {"names": ["a"]}})] {
+            assert!(is_public(&public), "{public}");
+        }
+        for closed in [json!({"members": {"roles": ["_admin"]}}), json!({"readers": {"names": ["anna"]}})] {
+            assert!(!is_public(&closed), "{closed}");
         }
     }
 }

@@ -110,6 +110,11 @@ impl Livesync {
             remark("the vault's passphrase is not known here: give it by --passphrase-file");
         }
         let Some((link, of_link)) = link else { return Ok(()) };
+        if !account.is_new && passphrase.is_none() {
+            remark(
+                "if the vault is encrypted end to end, this link is of no use: give the passphrase by --passphrase-file",
+            );
+        }
         print(&format!("\nThe plugin's setup link, and its passphrase: {of_link}\n\n{link}\n"))?;
         self.print_code(&link)?;
         if let Some(passphrase) = passphrase.filter(|_| self.encrypt) {

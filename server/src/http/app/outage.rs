@@ -40,7 +40,8 @@ impl Outage {
     }
 
     /// Refuses requests from now on if the store does not answer, until it does. Called when the store had no answer
-    /// for a request: there may be other reasons, such as very many conflicts.
+    /// for a request within its whole time: there may be other reasons, such as very many conflicts. Not for a slow
+    /// answer to `_up`: a recovering cluster would have served the others in time.
     pub(crate) fn suspect(self: &Arc<Self>, layer: &Layer<AnyDatabase>) {
         if self.tries.swap(true, Ordering::AcqRel) {
             return;

@@ -68,7 +68,6 @@ pub(crate) const UP: Operation =
 pub(crate) async fn up(request: &Request) -> Result<Response> {
     if let Err(error) = try_store(&request.app.layer).await {
         tracing::error!(error, "the store cannot be read");
-        request.app.outage.suspect(&request.app.layer);
         return Err(ApiError::unavailable("the store cannot be read; the server's log has the details"));
     }
     Ok(response::object(|json| {
