@@ -2,6 +2,7 @@
 
 use jobs::{JobId, JobState, NewJob};
 use serde_json::{Value, json};
+use server::http::Options;
 
 use crate::relocating::{lsm, relocate, serve};
 use crate::support::{Answer, Couch, wait_for};
@@ -180,4 +181,17 @@ async fn a_vault_that_moved_to_another_store_is_not_collected_from_here() {
     refused.refused(412, "precondition_failed", last["error"].as_str().unwrap());
     assert_eq!(set(&couch, "db", json!({"collect": "off"})).await.status, 200);
     assert_eq!(collection(&couch, "db").await, Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_can_never_have_its_memory_is_not_set() {
+    let mut options = Options::default();
+    // More than a census takes, and less than a collection.
+    options.memory.budget = 60 << 20;
+    let couch = Couch::with(options).await;
+    vault(&couch, "vault").await;
+    assert_eq!(couch.get("/vault/_couch_layer/vault").await.status, 200);
+    let refused = set(&couch, "vault", json!({"collect": "1d"})).await;
+    assert_eq!(refused.status, 503, "{}", refused.text);
+    assert!(couch.layer.jobs().list(KIND).await.unwrap().is_empty());
 }
