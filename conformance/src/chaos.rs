@@ -29,8 +29,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kv_api::error::{
-    COMMIT_UNKNOWN_RESULT, FUTURE_VERSION, NOT_COMMITTED, TOO_MANY_WATCHES, TRANSACTION_CANCELLED,
-    TRANSACTION_TIMED_OUT, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD, USED_DURING_COMMIT,
+    COMMIT_UNKNOWN_RESULT, FUTURE_VERSION, NOT_COMMITTED, STORAGE_QUOTA_EXCEEDED, TOO_MANY_WATCHES,
+    TRANSACTION_CANCELLED, TRANSACTION_TIMED_OUT, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD, USED_DURING_COMMIT,
 };
 use kv_api::{
     ConflictRange, Database, Durability, Error, Figure, IntoBytes, KeySelector, Limits, MutationType, RangeBatch,
@@ -57,6 +57,8 @@ pub enum Fault {
     TimedOutNotCommitted,
     /// 2101: refused, and refused again at every retry.
     TooLarge,
+    /// 1225: the store is full. It takes transactions that free space.
+    Full,
 }
 
 impl Fault {
@@ -70,6 +72,7 @@ impl Fault {
             Fault::UnknownCommitted | Fault::UnknownNotCommitted => COMMIT_UNKNOWN_RESULT,
             Fault::TimedOutCommitted | Fault::TimedOutNotCommitted => TRANSACTION_TIMED_OUT,
             Fault::TooLarge => TRANSACTION_TOO_LARGE,
+            Fault::Full => STORAGE_QUOTA_EXCEEDED,
         })
     }
 }
@@ -271,6 +274,8 @@ impl<D: Database> Database for Chaos<D> {
 #[derive(Debug)]
 struct Attempt {
     wrote: bool,
+    /// Whether it commits when the store is full.
+    frees_space: bool,
     /// Bytes read and written.
     bytes: usize,
     /// Error of every operation after a fault, until a reset.
@@ -284,7 +289,14 @@ struct Attempt {
 
 impl Default for Attempt {
     fn default() -> Self {
-        Attempt { wrote: false, bytes: 0, failed: None, stamp: None, doom: watch::Sender::new(None) }
+        Attempt {
+            wrote: false,
+            frees_space: false,
+            bytes: 0,
+            failed: None,
+            stamp: None,
+            doom: watch::Sender::new(None),
+        }
     }
 }
 
@@ -487,6 +499,7 @@ impl<T: Transaction> Transaction for ChaosTransaction<T> {
     }
 
     fn set_option(&self, option: TransactionOption) {
+        self.attempt.lock().frees_space |= option == TransactionOption::BypassStorageQuota;
         self.inner.set_option(option);
     }
 
@@ -534,6 +547,7 @@ impl<T: Transaction> Transaction for ChaosTransaction<T> {
                 hold.before_commit().await;
             }
             let fault = if wrote { this.plan.lock().of_commit() } else { None };
+            let fault = fault.filter(|fault| *fault != Fault::Full || !this.attempt.lock().frees_space);
             this.pause().await;
             let Some(fault) = fault else { return this.inner.commit().await };
             if fault.committed() {

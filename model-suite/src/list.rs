@@ -250,6 +250,7 @@ macro_rules! __scenarios {
                 a_page_of_unreadable_rows_is_not_the_end_of_the_trash,
                 a_damaged_document_ends_no_collection,
                 a_list_that_cannot_be_read_ends_the_collection_that_runs,
+                a_full_store_ends_a_collection_which_says_what_it_did,
                 what_is_deleted_beside_its_condemnation_stays_in_the_trash,
                 an_edit_that_is_refused_takes_nothing_out_of_the_trash,
                 a_trash_moves_with_its_database,

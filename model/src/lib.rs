@@ -67,7 +67,7 @@ pub use read::revs_diff::RevsDiff;
 pub use read::stream::Feed;
 pub use read::typed::{Typed, Versioned};
 pub use replaced::FORGET_JOBS;
-pub use replaced::keep_replaced::{KeepReplaced, parse_time};
+pub use replaced::keep_replaced::{KeepReplaced, MOST_MILLISECONDS, parse_time};
 pub use rows::id_set::IdSet;
 pub use rows::settings::default_security;
 pub use views::{

@@ -71,8 +71,8 @@ function devices(milestone) {
 /** What collections left, and what the server does by itself. */
 function collection(db, { collect, trash }) {
   const last = collect?.last;
-  const said = () =>
-    last.error ?? `${many(last.collected.condemned, 'chunk')} condemned, ${count(last.collected.deleted.count)} deleted`;
+  const did = ({ condemned, deleted }) => `${many(condemned, 'chunk')} condemned, ${count(deleted.count)} deleted`;
+  const said = () => [last.collected && did(last.collected), last.error].filter(Boolean).join(', then: ');
   return [
     h(
       'p',

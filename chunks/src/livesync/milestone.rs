@@ -67,7 +67,7 @@ pub struct Milestone {
     pub differences: Vec<Difference>,
     /// Whether the devices agreed to encrypt; `None` if they did not agree on anything yet.
     pub encrypted: Option<bool>,
-    /// Whether they agreed to obfuscate paths.
+    /// Whether they agreed to obfuscate paths, or any of them does so.
     pub obfuscated: bool,
 }
 
@@ -157,9 +157,14 @@ impl Milestone {
             devices: known.iter().map(device).collect(),
             differences: tweaks.map(differences).unwrap_or_default(),
             encrypted: agreed.is_some().then(|| is_set("encrypt")),
-            obfuscated: is_set("usePathObfuscation"),
+            obfuscated: tweaks.into_iter().flat_map(Map::values).any(obfuscates),
         })
     }
+}
+
+/// Whether these are the settings of a device that obfuscates paths.
+fn obfuscates(settings: &Value) -> bool {
+    settings.get("usePathObfuscation") == Some(&Value::Bool(true))
 }
 
 /// Settings with several values. A device that does not say anything of a setting agrees, as in LiveSync.
@@ -232,6 +237,14 @@ mod tests {
         let titles: Vec<String> = milestone.devices.iter().map(Device::title).collect();
         assert_eq!(titles, ["(a)", "notes (b)", "(c)", "(d)"]);
         assert!(milestone.devices.iter().all(|device| device.progress.is_none()));
+    }
+
+    #[test]
+    fn one_device_that_obfuscates_paths_is_enough() {
+        for (by, is_one) in [(json!({"a": {"usePathObfuscation": true}}), true), (json!({"a": {}, "b": 1}), false)] {
+            let milestone = read(json!({"type": "milestoneinfo", "accepted_nodes": [], "tweak_values": by})).unwrap();
+            assert_eq!(milestone.obfuscated, is_one);
+        }
     }
 
     #[test]

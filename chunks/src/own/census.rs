@@ -38,6 +38,8 @@ const BYTES: usize = 2 << 20;
 const NAMED: usize = 100;
 /// Number of chunks named for each file.
 const NAMED_FOR_EACH: usize = 5;
+/// Memory of an id besides its bytes, in a list that grows.
+const ID_BYTES: usize = 64;
 /// Number of ids in the lists of one document, at all its live leaves. A list of a megabyte has some 55,000.
 const MOST_IN_DOCUMENT: usize = 500_000;
 
@@ -48,12 +50,14 @@ pub struct CensusOptions {
     pub most_ids: usize,
     /// Number of unreferenced chunks that are named. All are counted.
     pub most_named: usize,
+    /// Bytes of their ids in memory.
+    pub most_named_bytes: usize,
 }
 
 impl Default for CensusOptions {
-    /// A million ids: 36 MB.
+    /// A million ids: 36 MB. A hundred chunks by name, or more within 4 MB.
     fn default() -> Self {
-        CensusOptions { most_ids: 1_000_000, most_named: NAMED }
+        CensusOptions { most_ids: 1_000_000, most_named: NAMED, most_named_bytes: 4 << 20 }
     }
 }
 
@@ -90,13 +94,9 @@ impl<T> Default for Named<T> {
 
 impl<T> Named<T> {
     fn add(&mut self, one: T) {
-        self.add_within(NAMED, || one);
-    }
-
-    fn add_within(&mut self, most: usize, one: impl FnOnce() -> T) {
         self.count += 1;
-        if self.first.len() < most {
-            self.first.push(one());
+        if self.first.len() < NAMED {
+            self.first.push(one);
         }
     }
 }
@@ -210,6 +210,7 @@ impl ChunkStore {
     /// The store's failures. A list that cannot be read is not an error.
     pub async fn census(&self, options: CensusOptions, mut progress: impl FnMut(u64) + Send) -> Result<Census> {
         let (mut census, mut missing, mut done) = (Census::default(), HashSet::new(), 0);
+        let mut most = (options.most_named, options.most_named_bytes);
         let mut from = Some(0);
         while let Some(first) = from {
             let mut ids = Ids::new(first, options.most_ids);
@@ -229,7 +230,7 @@ impl ChunkStore {
                 }
                 known.sealed = known.sealed.max(files.sealed);
             }
-            self.count_chunks(&mut ids, &mut census, options.most_named, &mut count).await?;
+            self.count_chunks(&mut ids, &mut census, &mut most, &mut count).await?;
             self.count_aggregated(&mut ids, &mut census).await?;
             census.named_chunks += ids.len() as u64;
             for hash in ids.missing() {
@@ -325,7 +326,7 @@ impl ChunkStore {
         &self,
         ids: &mut Ids,
         census: &mut Census,
-        most_named: usize,
+        most: &mut (usize, usize),
         mut progress: impl FnMut(u64) + Send,
     ) -> Result<()> {
         let mut range = Some(IdRange::prefix(CHUNK_PREFIX).limit(ROWS));
@@ -336,7 +337,7 @@ impl ChunkStore {
             progress(chunks.len() as u64);
             while !chunks.is_empty() {
                 for (id, leaves) in self.read_some(&mut chunks).await? {
-                    census.count_chunk(&id, &leaves, ids, most_named);
+                    census.count_chunk(id, &leaves, ids, most);
                 }
             }
             range = page.rest;
@@ -423,16 +424,12 @@ fn needed_of(id: &str, leaves: &[Leaf], key: Option<&Key>, missing: &HashSet<u64
 }
 
 impl Census {
-    fn count_chunk(&mut self, id: &str, leaves: &[Leaf], ids: &mut Ids, most_named: usize) {
+    /// `most` is the number of unreferenced chunks that are still named, and the memory for their ids.
+    fn count_chunk(&mut self, id: String, leaves: &[Leaf], ids: &mut Ids, most: &mut (usize, usize)) {
         let mut live = leaves.iter().filter(|leaf| !leaf.deleted);
         let Some(winner) = live.next() else { return };
-        let is_named = ids.meet(hash(id));
-        let amount = if is_named {
-            &mut self.referenced
-        } else {
-            self.unreferenced_named.add_within(most_named, || id.to_owned());
-            &mut self.unreferenced
-        };
+        let is_named = ids.meet(hash(&id));
+        let amount = if is_named { &mut self.referenced } else { &mut self.unreferenced };
         let (mut size, mut others) = (bytes(&winner.body), 0);
         live.for_each(|leaf| {
             size += bytes(&leaf.body);
@@ -443,8 +440,16 @@ impl Census {
         self.chunk_conflicts += u64::from(others > 0);
         // Devices read the winner, whatever stands beside it.
         if Chunk::from_document(&winner.body).is_none() {
-            self.damaged.add(cut(id));
+            self.damaged.add(cut(&id));
             self.damaged_needed += u64::from(is_named);
+        }
+        if !is_named {
+            self.unreferenced_named.count += 1;
+            let left = most.1.checked_sub(id.len() + ID_BYTES).filter(|_| most.0 > 0);
+            if let Some(left) = left {
+                *most = (most.0 - 1, left);
+                self.unreferenced_named.first.push(id);
+            }
         }
     }
 }

@@ -9,7 +9,7 @@
 //! Here the chunks are found, and what holds everything back. Nothing is condemned or removed while anything does.
 
 use kv_api::Database;
-use model::{Collection, Documents};
+use model::{Collection, Condemning, Discarded, Documents};
 use serde_json::{Value, json};
 
 use super::census::{Amount, CensusOptions};
@@ -18,11 +18,13 @@ use super::json::amount;
 use super::trash::Trash;
 use super::would_collect::WouldCollect;
 use crate::ChunkStore;
-use crate::error::{Result, StoreError};
+use crate::error::{Error, Result, StoreError};
 use crate::store::PeerStore;
 
-/// Rows of the trash that are read at a time.
+/// Rows of the trash that are read, and chunks that are condemned or deleted, at a time.
 const ROWS: usize = 1_000;
+/// Chunks that are condemned at a time.
+const CONDEMNED_AT_ONCE: usize = 100;
 /// Number of chunks that stay for a reason and are named.
 const NAMED_LEFT: usize = 20;
 
@@ -50,13 +52,16 @@ pub struct VaultCollected {
     pub left: (u64, Vec<(String, String)>),
     /// Whether there are more unreferenced chunks than one run takes.
     pub more: bool,
+    /// Why the run ended before it had done everything. What the figures say was done.
+    pub failed: Option<Error>,
 }
 
 /// Collects the chunks of a vault in a database of this process. An interrupted run leaves a consistent state, and the
 /// next one goes on. Of two runs at once the first ends with an error. `progress` gets the number of documents read.
 ///
 /// # Errors
-/// Those of [`ChunkStore::would_collect`], which has the reasons why nothing is done; the store's failures.
+/// Those of [`ChunkStore::would_collect`], which has the reasons why nothing is done; the store's failures. A failure
+/// after something may have been written is [`VaultCollected::failed`].
 pub async fn collect_vault<D: Database>(
     documents: &Documents<D>,
     options: VaultCollectOptions,
@@ -65,12 +70,12 @@ pub async fn collect_vault<D: Database>(
     let chunks = ChunkStore::new(std::sync::Arc::new(PeerStore::local(documents.clone())));
     // The first one begins after its census, so a vault that is refused pays nothing. So it may only condemn: another
     // first run may have condemned meanwhile, and a file may have named a chunk before that.
-    let collection = match documents.last_collection().await.map_err(StoreError::from)? {
+    let collection = match documents.last_collection().await.map_err(failure)? {
         0 => None,
-        _ => Some(documents.begin_collection().await.map_err(StoreError::from)?),
+        _ => Some(documents.begin_collection().await.map_err(failure)?),
     };
-    let found = chunks.would_collect(options.census, progress).await?;
-    let unreferenced = found.census.unreferenced_named.first.clone();
+    let mut found = chunks.would_collect(options.census, progress).await?;
+    let unreferenced = std::mem::take(&mut found.census.unreferenced_named.first);
     let more = found.census.unreferenced.count > unreferenced.len() as u64;
     let mut done = VaultCollected {
         found,
@@ -79,17 +84,31 @@ pub async fn collect_vault<D: Database>(
         trash: Trash::default(),
         left: (0, Vec::new()),
         more,
+        failed: None,
     };
     if done.found.holds.is_empty() && done.found.census.is_known() {
-        match collection {
+        let taken = match collection {
             Some(collection) => done.take(documents, collection, &unreferenced, options).await,
             None if unreferenced.is_empty() => Ok(()),
             None => done.condemn_first(documents, &unreferenced).await,
-        }
-        .map_err(StoreError::from)?;
+        };
+        done.failed = taken.err().map(failure);
     }
-    done.trash = Trash::read(documents).await?;
+    done.found.census.unreferenced_named.first = unreferenced;
+    match Trash::read(documents).await {
+        Ok(trash) => done.trash = trash,
+        Err(error) if done.has_written() => done.failed = done.failed.or(Some(error)),
+        Err(error) => return Err(done.failed.unwrap_or(error)),
+    }
     Ok(done)
+}
+
+/// A failure of a step.
+fn failure(error: model::Error) -> Error {
+    match error.status() {
+        507 => Error::Setting("the disk is full: a collection needs room for the trash".into()),
+        _ => StoreError::from(error).into(),
+    }
 }
 
 impl VaultCollected {
@@ -100,9 +119,21 @@ impl VaultCollected {
         unreferenced: &[String],
     ) -> model::Result<()> {
         let condemning = documents.begin_condemning().await?;
-        let done = documents.condemn(condemning, unreferenced).await?;
-        self.condemned = done.documents;
-        self.stay(done.left);
+        self.condemn(documents, condemning, unreferenced).await
+    }
+
+    async fn condemn<D: Database>(
+        &mut self,
+        documents: &Documents<D>,
+        condemning: Condemning,
+        chunks: &[String],
+    ) -> model::Result<()> {
+        // What one call condemns is one transaction, so a failure leaves nothing uncounted.
+        for some in chunks.chunks(CONDEMNED_AT_ONCE) {
+            let done = documents.condemn(condemning, some).await?;
+            self.condemned += done.documents;
+            self.stay(done.left);
+        }
         Ok(())
     }
 
@@ -123,13 +154,21 @@ impl VaultCollected {
             documents.acquit(collection, &named).await?;
             next = page.next.map(Some);
         }
-        let discarded = documents.discard_condemned(collection, unreferenced, options.grace_ms).await?;
-        self.deleted = Amount { count: discarded.documents, bytes: discarded.bytes };
-        self.stay(discarded.left);
-        let done = documents.condemn(collection, &discarded.not_condemned).await?;
-        self.condemned = done.documents;
-        self.stay(done.left);
+        for some in unreferenced.chunks(ROWS) {
+            let mut discarded = Discarded::default();
+            let done = documents.discard_condemned_into(collection, some, options.grace_ms, &mut discarded).await;
+            self.deleted.count += discarded.documents;
+            self.deleted.bytes += discarded.bytes;
+            self.stay(discarded.left);
+            done?;
+            self.condemn(documents, collection.into(), &discarded.not_condemned).await?;
+        }
         Ok(())
+    }
+
+    /// Whether anything was condemned or deleted.
+    pub fn has_written(&self) -> bool {
+        self.condemned > 0 || self.deleted.count > 0
     }
 
     /// Counts chunks that stay, and names the first.

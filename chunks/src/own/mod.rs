@@ -28,7 +28,7 @@ mod would_collect;
 pub use census::{Amount, BrokenFile, Census, CensusOptions, Files, Named};
 pub use collect::{VaultCollectOptions, VaultCollected, collect_vault};
 pub use diagnosis::{Behind, Diagnosis};
-pub use trash::Trash;
+pub use trash::{TRASH_ADVICE, Trash};
 pub use would_collect::WouldCollect;
 
 /// Number of characters of the longest text from a vault in an answer.

@@ -11,6 +11,9 @@ use crate::error::{Result, StoreError};
 /// Rows that are read at a time.
 const ROWS: usize = 1_000;
 
+/// What to say of a trash that is not empty, where lists of chunks cannot be read.
+pub const TRASH_ADVICE: &str = "text in the trash may be needed";
+
 /// What is condemned, and what is in the trash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trash {
@@ -47,6 +50,12 @@ impl Trash {
             next = page.next.map(Some);
         }
         Ok(trash)
+    }
+
+    /// What to say of it where lists of chunks cannot be read: nobody can tell what they need. `None` if the trash has no
+    /// text.
+    pub fn warning(&self) -> Option<&'static str> {
+        (self.deleted.count > 0 || self.unreadable > 0).then_some(TRASH_ADVICE)
     }
 
     /// The same for programs.

@@ -39,7 +39,8 @@ impl ChunkStore {
     ///
     /// # Errors
     /// [`Error::Unread`] if the list of any file cannot be read: its chunks would look unreferenced. [`Error::Setting`]
-    /// if nobody can tell which devices there are, and if chunks are aggregated. The store's failures.
+    /// if nobody can tell which devices there are, if chunks are aggregated, and, without a passphrase, if a device
+    /// obfuscates paths. The store's failures.
     pub async fn would_collect(
         &self,
         options: CensusOptions,
@@ -70,9 +71,20 @@ impl ChunkStore {
             let first = format!("\"{}\" {}", first.path, first.what);
             return Err(Error::Unread { files: census.files.unread.count, first });
         }
+        let mut holds = Vec::new();
+        if milestone.obfuscated {
+            let sentence = format!(
+                "\"{MILESTONE}\" says that a device obfuscates paths, and encrypts the lists of chunks with them: a file that \
+                 it brings would not show which removed chunks it needs"
+            );
+            // With the passphrase there is an answer, but nothing is removed.
+            if self.key.is_none() {
+                return Err(Error::Setting(sentence));
+            }
+            holds.push(sentence);
+        }
         let devices = milestone.devices;
         let silent = self.silent(&devices).await?;
-        let mut holds = Vec::new();
         if census.files.unknown_past.count > 0 {
             holds.push(format!(
                 "{} files are in conflict, and the database has not kept the revisions since their sides parted, \"{}\" \

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use chunks::store::{Body, DocumentStore, Edit, PeerStore};
 use chunks::{CensusOptions, Error, VaultCollectOptions, VaultCollected, collect_vault};
-use conformance::chaos::Chaos;
+use conformance::chaos::{Chaos, Fault};
 use conformance::interleave::interleave;
 use engine_mem::MemDatabase;
 use kv_api::AnyDatabase;
@@ -253,6 +253,61 @@ async fn two_first_runs_at_once_delete_nothing() {
     assert_eq!((third.deleted.count, third.trash.condemned), (0, 0));
 }
 
+/// A vault of one file, and of this many chunks that it does not name.
+async fn spare(engine: &MemDatabase, chunks: usize) -> Documents<MemDatabase> {
+    let layer = Layer::open(engine.clone(), LayerOptions::default()).await.unwrap();
+    let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
+    let store = PeerStore::local(documents.clone());
+    let edit = |id: String, body: Body| Edit { id, rev: None, deleted: false, body };
+    let chunk = json!({"type": "leaf", "data": "text"}).as_object().unwrap().clone();
+    let mut edits: Vec<Edit> = (0..chunks).map(|number| edit(format!("h:{number:03}"), chunk.clone())).collect();
+    edits.push(edit("f.md".into(), file("f.md", &[], false)));
+    store.write(edits).await.unwrap().into_iter().for_each(|written| drop(written.unwrap()));
+    let device = json!({"device_name": "phone", "progress": last_seq(&store).await, "last_connected": 1});
+    let milestone = json!({"type": "milestoneinfo", "accepted_nodes": ["a"], "node_info": {"a": device}});
+    documents.put_local(MILESTONE, None, JsonText::from_serde(&milestone).unwrap()).await.unwrap();
+    documents
+}
+
+#[tokio::test]
+async fn what_a_run_did_before_a_full_disk_is_told() {
+    let engine = MemDatabase::new();
+    let documents = spare(&engine, 101).await;
+    let run = async |faults: Vec<Option<Fault>>| {
+        let layer = Layer::open(Chaos::scripted(engine.clone(), faults), LayerOptions::default()).await.unwrap();
+        collect_vault(&layer.database("db").await.unwrap(), options(), |_| ()).await
+    };
+    let full =
+        |failed: &Option<Error>| matches!(failed, Some(Error::Setting(what)) if what.contains("the disk is full"));
+    // Its commits: the beginning, and a hundred chunks each.
+    let first = run(vec![None, None, Some(Fault::Full)]).await.unwrap();
+    assert!(full(&first.failed), "{:?}", first.failed);
+    assert_eq!((first.condemned, first.trash.condemned), (100, 100));
+    let begun = run(vec![Some(Fault::Full)]).await.unwrap_err();
+    assert!(full(&Some(begun.clone())), "{begun:?}");
+    let second = run(vec![None, None, Some(Fault::Full)]).await.unwrap();
+    assert!(full(&second.failed), "{:?}", second.failed);
+    assert_eq!((second.deleted.count, second.condemned, second.trash.deleted.count), (100, 0, 100));
+    let third = run(Vec::new()).await.unwrap();
+    assert!(third.failed.is_none());
+    assert_eq!((third.condemned, third.trash.condemned, third.trash.deleted.count), (1, 1, 100));
+    let name =
+        |id: &str| Edit { id: id.into(), rev: None, deleted: false, body: file(id, &["h:000".to_owned()], false) };
+    let store = PeerStore::local(documents);
+    store.write(vec![name("g.md")]).await.unwrap().remove(0).unwrap();
+    assert_eq!(live_leaves(&store, "h:000").await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_run_takes_no_more_ids_than_its_memory_holds() {
+    let documents = spare(&MemDatabase::new(), 30).await;
+    let mut options = options();
+    options.census.most_named_bytes = 700;
+    let done = collect_vault(&documents, options, |_| ()).await.unwrap();
+    assert_eq!((done.condemned, done.more), (10, true));
+    assert_eq!(done.found.census.unreferenced.count, 30);
+}
+
 /// The loss that the trash prevents, step by step.
 async fn a_device_that_was_away_undoes_what_was_collected(world: World) {
     for (name, purge) in [("kept", false), ("purged", true)] {
@@ -326,6 +381,16 @@ async fn what_cannot_be_known_holds_everything_back(world: World) {
     assert!(matches!(refused, Error::Unread { files: 27, .. }), "{refused:?}");
     assert_eq!(store.figures().await.unwrap().documents, before);
     assert_eq!(world.documents("closed").await.last_collection().await.unwrap(), 0, "its edits pay nothing");
+
+    // A device obfuscates paths, and has not brought a file yet.
+    let store = Fixture::Plain.load(&world, "closing").await;
+    let device = json!({"device_name": "phone", "progress": last_seq(&*store).await});
+    let tweaks = json!({"PREFERRED": {"usePathObfuscation": false}, "b": {"usePathObfuscation": true}});
+    let milestone = json!({"type": "milestoneinfo", "accepted_nodes": ["a"], "node_info": {"a": device, "b": device},
+                           "tweak_values": tweaks});
+    world.put_local("closing", MILESTONE, milestone.as_object().unwrap().clone()).await;
+    let refused = collect_vault(&world.documents("closing").await, options(), |_| ()).await.unwrap_err();
+    assert!(matches!(&refused, Error::Setting(what) if what.contains("obfuscates paths")), "{refused:?}");
 
     // Chunks are condemned, and then one list becomes unreadable.
     let store = Fixture::Plain.load(&world, "vault").await;

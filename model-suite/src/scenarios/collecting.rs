@@ -2,11 +2,13 @@
 
 use std::ops::ControlFlow;
 
+use conformance::chaos::{Chaos, Fault};
 use conformance::interleave::interleave;
 use kv_api::{Bytes, Counted, Counts, Database};
 use model::{
-    AllDocsRequest, BodyFormat, ChangesRequest, Collection, CreateOptions, Document, Documents, Edit, GetOptions,
-    KeepReplaced, Layer, LayerOptions, OpenRev, OpenRevs, Patch, Purge, RelocateOptions, WriteMode, relocate,
+    AllDocsRequest, BodyFormat, ChangesRequest, Collection, CreateOptions, Discarded, Document, Documents, Edit,
+    GetOptions, KeepReplaced, Layer, LayerOptions, OpenRev, OpenRevs, Patch, Purge, RelocateOptions, WriteMode,
+    relocate,
 };
 
 use super::damage;
@@ -582,6 +584,28 @@ pub(crate) async fn a_list_that_cannot_be_read_ends_the_collection_that_runs(sta
     }
     let last = documents.begin_collection().await.unwrap();
     assert_eq!(documents.discard_condemned(last, &chunk, NOW).await.unwrap().documents, 1);
+    assert_sound(&documents).await;
+}
+
+/// The trash takes the room that a deletion frees, so a collection leaves the room that is kept for deletions.
+pub(crate) async fn a_full_store_ends_a_collection_which_says_what_it_did(stage: Stage) {
+    let documents = stage.documents().await;
+    // One more than a transaction takes.
+    let chunks: Vec<String> = (0..101).map(|number| format!("h:{number:03}")).collect();
+    let edits = chunks.iter().map(|chunk| edit(chunk, r#"{"data":"a"}"#)).collect();
+    documents.write(edits, WriteMode::Interactive).await.unwrap().into_iter().for_each(|made| drop(made.unwrap()));
+    let first = documents.begin_collection().await.unwrap();
+    documents.condemn(first, &chunks).await.unwrap();
+    let second = documents.begin_collection().await.unwrap();
+    let full = of(Chaos::scripted(stage.engine(), [None, Some(Fault::Full)])).await;
+    let mut done = Discarded::default();
+    let refused = full.discard_condemned_into(second, &chunks, NOW, &mut done).await.unwrap_err();
+    assert_eq!((refused.status(), done.documents), (507, 100));
+    assert!(read(&documents, "h:100").await.is_some());
+    assert_eq!(documents.trash(None, 200).await.unwrap().documents.len(), 101);
+    assert_eq!(documents.discard_condemned(second, &chunks, NOW).await.unwrap().documents, 1);
+    documents.put(file("f", &["h:000", "h:100"])).await.unwrap();
+    assert!(read(&documents, "h:000").await.is_some() && read(&documents, "h:100").await.is_some());
     assert_sound(&documents).await;
 }
 

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use crate::error::{Error, Result};
 use crate::limits::{REVS_LIMITS, is_system_database};
 
-/// Longest time for which bodies are kept: about 300 years.
-const MOST_MILLISECONDS: u64 = 10_000_000_000_000;
+/// Longest time for which anything is kept, in milliseconds: about 300 years.
+pub const MOST_MILLISECONDS: u64 = 10_000_000_000_000;
 
 /// The replaced revisions whose bodies a database keeps.
 ///

@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 
 use json::JsonText;
 use kv_api::keys::key_after;
-use kv_api::{Bytes, Database, RangeRequest, Read, RetryError, Transaction, TransactionOption};
+use kv_api::{Bytes, Database, RangeRequest, Read, RetryError, Transaction};
 
 use super::attempt::{Attempt, MissingStub};
 use super::draft::Turn;
@@ -191,15 +191,32 @@ impl<D: Database> Documents<D> {
     ///
     /// # Errors
     /// 400 if another collection has begun, if a document was written whose list cannot be read, and for ids of design
-    /// and local documents; 404 if the database is gone.
+    /// and local documents; 404 if the database is gone; 507 if the store is full: each body is written again, into the
+    /// trash.
     pub async fn discard_condemned(&self, collection: Collection, ids: &[String], grace_ms: u64) -> Result<Discarded> {
+        let mut all = Discarded::default();
+        self.discard_condemned_into(collection, ids, grace_ms, &mut all).await?;
+        Ok(all)
+    }
+
+    /// The same. What was done is added to `all`, also before an error.
+    ///
+    /// # Errors
+    /// Those of [`discard_condemned`](Self::discard_condemned).
+    pub async fn discard_condemned_into(
+        &self,
+        collection: Collection,
+        ids: &[String],
+        grace_ms: u64,
+        all: &mut Discarded,
+    ) -> Result<()> {
         let Collection(collection) = collection;
         let (due_ms, ids) = (self.ago(grace_ms), distinct(ids)?);
-        let (mut all, mut rest, mut at_once) = (Discarded::default(), ids.as_slice(), AT_ONCE);
+        let (mut rest, mut at_once) = (ids.as_slice(), AT_ONCE);
         while !rest.is_empty() {
             let some = &rest[..rest.len().min(at_once)];
+            // The room that is kept for deletions is not for these: the trash takes what they free.
             let run = |transaction: D::Transaction| async move {
-                transaction.set_option(TransactionOption::BypassStorageQuota);
                 self.discard_some(&transaction, collection, some, due_ms).await
             };
             let hopeless = |error: &kv_api::Error| is_hopeless(error, some.len());
@@ -221,7 +238,7 @@ impl<D: Database> Documents<D> {
                 }
             }
         }
-        Ok(all)
+        Ok(())
     }
 
     /// Discards the first of these documents, as many as have [`BYTES`] together, or one. Returns how many were looked

@@ -38,7 +38,7 @@ use super::plan::{Decided, Plan};
 use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
 use crate::indexes::{Source, Touched};
-use crate::keys::{DatabaseKey, DatabaseKeys};
+use crate::keys::{DatabaseKey, DatabaseKeys, Subspace};
 use crate::rows::blob;
 use crate::rows::body::StoredBody;
 use crate::rows::branch::branches;
@@ -207,12 +207,20 @@ impl<D: Database> Attempt<'_, '_, D> {
             own.insert(one.id, (place, plan.winner.as_ref().is_some_and(|leaf| leaf.not_deleted)));
         }
         let mut reviving = Reviving::default();
+        let (documents, keys) = (self.documents, self.documents.keys());
         // The number of a collection is even.
         if !are_all && instance.collections.is_multiple_of(2) {
             instance.collections += 1;
             reviving.ends_collection = true;
+            // Once for each collection, since further edits do not come here.
+            let rows = keys.range(DatabaseKey::All(Subspace::Trash)).limit(1);
+            if !self.transaction.get_range(&rows, Read::Snapshot).await?.rows.is_empty() {
+                tracing::warn!(
+                    database = documents.name(),
+                    "a document was written whose list of others cannot be read: it may need text that is in the trash"
+                );
+            }
         }
-        let documents = self.documents;
         let named: Vec<String> = named.into_iter().collect();
         let rows = documents.trash_rows(self.transaction, &named).await?;
         if rows.len() > CLEARED && documents.revive_ahead(rows.keys().cloned().collect()).await? {

@@ -19,6 +19,8 @@ const SHOWN: usize = 20;
 
 /// Number of chunks that one run takes in a store that this process opens.
 const TAKEN: usize = 1_000_000;
+/// Memory of their ids.
+const TAKEN_BYTES: usize = TAKEN * 100;
 
 /// Remove the chunks in LiveSync's own form that no file needs.
 ///
@@ -103,12 +105,15 @@ impl Collect {
         let bar = progress::counter(Unit::Documents);
         bar.set_message(format!("reading {}, documents:", self.vault.database));
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let census = CensusOptions { most_named: TAKEN, ..CensusOptions::default() };
+        let census = CensusOptions { most_named: TAKEN, most_named_bytes: TAKEN_BYTES, ..CensusOptions::default() };
         let options = VaultCollectOptions { grace_ms: ms(self.grace), census };
         let done = source.collect_vault(options, |done| bar.set_position(done)).await;
         bar.finish_and_clear();
         let done = done?;
         progress::print(&if self.json { done.to_string() } else { collected(&done) })?;
+        if let Some(error) = done["collected"]["error"].as_str() {
+            return Err(failure(format!("the run ended before it had done everything: {}", shown(error))));
+        }
         match done["holds"].as_array().map(Vec::is_empty) {
             Some(true) => Ok(()),
             _ => Err(failure("nothing was removed")),

@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use chunks::vault::shown;
-use chunks::{Amount, CensusOptions, Device, Diagnosis, Difference, Milestone, Named};
+use chunks::{Amount, CensusOptions, Device, Diagnosis, Difference, Milestone, Named, TRASH_ADVICE};
 use clap::Args;
 use indicatif::{DecimalBytes, HumanCount};
 use serde_json::Value;
@@ -52,11 +52,20 @@ impl Doctor {
 /// The diagnosis for programs, with what collections left.
 fn to_json(found: &Diagnosis, left: Option<Value>) -> Value {
     let mut told = found.to_json();
+    if let (Some(advice), Some(all)) = (trash_advice(found, left.as_ref()), told["advice"].as_array_mut()) {
+        all.push(advice.into());
+    }
     if let Some(mut left) = left {
         told["trash"] = left["trash"].take();
         told["collect"] = left["collect"].take();
     }
     told
+}
+
+/// What to say of the trash if lists of chunks cannot be read.
+fn trash_advice(found: &Diagnosis, left: Option<&Value>) -> Option<&'static str> {
+    let is_empty = left?["trash"]["deleted"]["count"].as_u64().unwrap_or_default() == 0;
+    (found.census.files.unread.count > 0 && !is_empty).then_some(TRASH_ADVICE)
 }
 
 /// A line for a number of things and their bytes.
@@ -87,7 +96,10 @@ fn collections(left: &Value) -> Vec<String> {
     let holds = last["holds"].as_array().map(Vec::as_slice).unwrap_or_default();
     if last["at"].is_u64() {
         let outcome = match last["error"].as_str() {
-            Some(error) => shown(error).to_string(),
+            Some(error) => match (&last["collected"]["condemned"], &last["collected"]["deleted"]["count"]) {
+                (Value::Null, _) => shown(error).to_string(),
+                (condemned, deleted) => format!("{condemned} condemned, {deleted} deleted, then: {}", shown(error)),
+            },
             None if !holds.is_empty() => "nothing was removed".into(),
             None => format!(
                 "{} condemned, {} deleted",
@@ -154,6 +166,7 @@ fn report(found: &Diagnosis, left: Option<&Value>) -> String {
     }
     lines.push("What to do".into());
     lines.extend(found.advice().iter().map(|advice| format!("  {}", shown(advice))));
+    lines.extend(trash_advice(found, left).map(|advice| format!("  {advice}")));
     lines.join("\n")
 }
 

@@ -20,7 +20,7 @@ use crate::support::Couch;
 const RELOCATE: &str = "/db/_couch_layer/relocate";
 
 /// A server on this store whose client is its administrator.
-async fn serve(store: &str) -> Couch {
+pub(crate) async fn serve(store: &str) -> Couch {
     let store: EngineUrl = store.parse().unwrap();
     let administrator = Some(Administrator { name: "adm".into(), password: "pw".into() });
     let engine = open(&store, IfMissing::Create).unwrap();
@@ -31,7 +31,7 @@ async fn serve(store: &str) -> Couch {
     couch
 }
 
-fn lsm(folder: &Path, name: &str) -> String {
+pub(crate) fn lsm(folder: &Path, name: &str) -> String {
     format!("lsm:{}", folder.canonicalize().unwrap().join(name).display())
 }
 
@@ -47,7 +47,7 @@ async fn ended(couch: &Couch) -> Value {
     panic!("the relocation does not end");
 }
 
-async fn relocate(couch: &Couch, to: &str) {
+pub(crate) async fn relocate(couch: &Couch, to: &str) {
     let begun = couch.json("POST", RELOCATE, json!({"to": to, "verify": true})).await;
     assert_eq!(begun.status, 202, "{}", begun.text);
     let status = ended(couch).await;

@@ -2,7 +2,9 @@
 
 use jobs::{JobId, JobState, NewJob};
 use serde_json::{Value, json};
+use server::http::Options;
 
+use crate::relocating::{lsm, relocate, serve};
 use crate::support::{Answer, Couch, wait_for};
 
 const KIND: &str = "vault_collection";
@@ -65,6 +67,16 @@ async fn a_server_collects_the_vaults_that_it_is_asked_to() {
     assert_eq!(last["collected"]["deleted"]["count"], json!(1));
     couch.get("/vault/h:old").await.refused(404, "not_found", "deleted");
     assert_eq!(couch.get("/vault/h:needed").await.status, 200);
+    // A list that nobody can read may name what is in the trash.
+    let torn = json!({"path": "torn.md", "children": "h:1", "type": "plain"});
+    let rev = couch.put("/vault/torn.md", torn).await;
+    hurry(&couch, "vault").await;
+    let last = result(&couch, "vault", |last| last["error"].is_string()).await;
+    let told = last["error"].as_str().unwrap();
+    assert!(told.contains("torn.md") && told.ends_with("; text in the trash may be needed"), "{told}");
+    let examined = couch.get("/vault/_couch_layer/vault").await.json();
+    assert_eq!(examined["advice"].as_array().unwrap().last().unwrap(), "text in the trash may be needed");
+    assert_eq!(couch.call("DELETE", &format!("/vault/torn.md?rev={rev}")).await.status, 200);
     // A device that was away has written the file alone.
     couch.put("/vault/undone.md", note(&["h:old"])).await;
     assert_eq!(couch.get("/vault/h:old").await.json()["data"], "text");
@@ -95,8 +107,18 @@ async fn a_vault_that_the_server_cannot_read_is_not_collected() {
     let refused = set(&couch, "closed", json!({"collect": "1d"})).await;
     assert_eq!(refused.status, 412, "{}", refused.text);
     assert!(refused.text.contains("cannot read which chunks 1 files refer to"), "{}", refused.text);
+    // A device obfuscates paths, and has not brought a file yet.
+    vault(&couch, "closing").await;
+    let mut milestone = couch.get(&format!("/closing/{MILESTONE}")).await.json();
+    milestone["tweak_values"] = json!({"a": {"usePathObfuscation": true}});
+    assert_eq!(couch.json("PUT", &format!("/closing/{MILESTONE}"), milestone).await.status, 201);
+    let refused = set(&couch, "closing", json!({"collect": "1d"})).await;
+    assert_eq!(refused.status, 412, "{}", refused.text);
+    assert!(refused.text.contains("a device obfuscates paths"), "{}", refused.text);
     for wrong in [
         json!({}),
+        json!({"collect": "18446744073709551615s"}),
+        json!({"collect": "1d", "grace": "10000000001s"}),
         json!({"collect": "soon"}),
         json!({"collect": "59s"}),
         json!({"collect": 1}),
@@ -141,4 +163,35 @@ async fn what_stops_a_collection_is_shown_and_a_new_database_has_no_setting() {
     hurry(&couch, "vault").await;
     wait_for("the job ends", async || jobs.list(KIND).await.unwrap().is_empty().then_some(())).await;
     assert_eq!(couch.layer.database("vault").await.unwrap().last_collection().await.unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vault_that_moved_to_another_store_is_not_collected_from_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let couch = serve(&lsm(folder.path(), "own")).await;
+    vault(&couch, "db").await;
+    assert_eq!(set(&couch, "db", json!({"collect": "1d", "grace": "0s"})).await.status, 200);
+    result(&couch, "db", |last| last["collected"]["condemned"] == json!(1)).await;
+    relocate(&couch, &lsm(folder.path(), "other")).await;
+    hurry(&couch, "db").await;
+    let last = result(&couch, "db", |last| last["error"].is_string()).await;
+    assert!(last["error"].as_str().unwrap().starts_with("the database has moved to another store"), "{last}");
+    assert_eq!(couch.get("/db/h:old").await.status, 200);
+    let refused = set(&couch, "db", json!({"collect": "1d"})).await;
+    refused.refused(412, "precondition_failed", last["error"].as_str().unwrap());
+    assert_eq!(set(&couch, "db", json!({"collect": "off"})).await.status, 200);
+    assert_eq!(collection(&couch, "db").await, Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_can_never_have_its_memory_is_not_set() {
+    let mut options = Options::default();
+    // More than a census takes, and less than a collection.
+    options.memory.budget = 60 << 20;
+    let couch = Couch::with(options).await;
+    vault(&couch, "vault").await;
+    assert_eq!(couch.get("/vault/_couch_layer/vault").await.status, 200);
+    let refused = set(&couch, "vault", json!({"collect": "1d"})).await;
+    assert_eq!(refused.status, 503, "{}", refused.text);
+    assert!(couch.layer.jobs().list(KIND).await.unwrap().is_empty());
 }

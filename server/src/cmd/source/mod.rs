@@ -263,7 +263,14 @@ impl Source {
         progress: impl FnMut(u64) + Send,
     ) -> Result<Value, Failure> {
         match &self.place {
-            Whereabouts::Local(local) => Ok(local.collect_vault(options, progress).await?.to_json()),
+            Whereabouts::Local(local) => {
+                let done = local.collect_vault(options, progress).await?;
+                let mut told = done.to_json();
+                if let Some(error) = &done.failed {
+                    told["collected"]["error"] = error.to_string().into();
+                }
+                Ok(told)
+            }
             Whereabouts::Remote(remote) => {
                 // Times of a request are whole seconds: no shorter than asked.
                 let asked = json!({"grace": format!("{}s", options.grace_ms.div_ceil(1_000))});

@@ -5,29 +5,31 @@
 //!  a run                          census ─► condemn, delete ─► its result ─► due again after a day
 //! ```
 //!
-//! The job is the setting. It is in the server's own store, also for a database that moved to another one. So a database
-//! without it has no row and no job, and whoever drops the setting removes the job.
+//! The job is the setting. It is in the server's own store, and so is the database: after a move a run only says so. A
+//! database without it has no row and no job, and whoever drops the setting removes the job.
 //!
 //! Invariants: the job names the instance of its database, so one that was dropped and created again has no setting. One
 //! server runs the job; if two believe that they do, the database's own number of collections ends the older run
 //! ([`model::Documents::begin_collection`]). What stands in the way of a collection is a result like any other: the next
-//! run comes after the period, since each reads the whole vault. Only a failure of the store is tried again sooner.
+//! run comes after the period, since each reads the whole vault. What ends by itself is tried again sooner: a store that
+//! does not answer, and a collection that an edit or another collection ended.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use budget::{Owner, Use};
-use chunks::{CensusOptions, Error, VaultCollectOptions, VaultCollected, collect_vault};
+use chunks::{CensusOptions, Error, StoreErrorKind, Trash, VaultCollectOptions, VaultCollected, collect_vault};
 use jobs::{JobId, Jobs, NewJob};
 use kv_api::AnyDatabase;
-use model::{DatabaseInfo, KeepReplaced};
+use model::{DatabaseInfo, ErrorKind, KeepReplaced};
 use serde_json::{Value, json};
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::Result;
 use crate::http::jobs::run::{End, Run, backoff, now_ms};
+use crate::http::journal::Actor;
 use crate::http::wire::body::WAIT;
 
 /// The kind of the job. Its id is the name of the database.
@@ -38,9 +40,17 @@ pub(crate) const IDS: usize = 250_000;
 /// Memory of a census: ids that files name, ids of missing chunks, and documents as trees.
 pub(crate) const CENSUS_MEMORY: usize = IDS * 36 + IDS * 18 + (16 << 20);
 
-/// Number of unreferenced chunks that one collection takes, and their memory: ids in a few lists.
+/// Number of unreferenced chunks that one collection takes, and their memory: the list of ids, and a part of it again.
 const TAKEN: usize = 100_000;
 const TAKEN_MEMORY: usize = TAKEN * 300;
+/// Memory of a collection.
+pub(crate) const MEMORY: usize = CENSUS_MEMORY + TAKEN_MEMORY;
+
+const UNREADABLE: &str = "the vault cannot be read as a whole at the moment; the log says why";
+
+/// Why a database that moved is not collected: the server of the other store may serve it too.
+pub(crate) const ELSEWHERE: &str = "the database has moved to another store, and a server collects only what is in its own store: set it on the server \
+     of that store, and here to off";
 
 /// The time between condemning a chunk and deleting it, in milliseconds, unless another one is asked for.
 pub(crate) const GRACE_MS: u64 = 30 * 24 * 3_600 * 1_000;
@@ -113,8 +123,9 @@ pub(crate) async fn collect(
     database: &Documents,
     grace_ms: u64,
 ) -> Result<std::result::Result<VaultCollected, Error>> {
-    let held = app.budget.part(Owner::Work("vaults")).take(CENSUS_MEMORY + TAKEN_MEMORY, Use::Quick, WAIT).await?;
-    let options = VaultCollectOptions { grace_ms, census: CensusOptions { most_ids: IDS, most_named: TAKEN } };
+    let held = app.budget.part(Owner::Work("vaults")).take(MEMORY, Use::Quick, WAIT).await?;
+    let census = CensusOptions { most_ids: IDS, most_named: TAKEN, most_named_bytes: TAKEN_MEMORY / 2 };
+    let options = VaultCollectOptions { grace_ms, census };
     let done = collect_vault(database, options, |_| ()).await;
     drop(held);
     Ok(done)
@@ -140,33 +151,84 @@ async fn run_once(app: &App, run: &Run) -> Result<End> {
     // On behalf of no client.
     let database = app.databases.stores.database(name).await?.unvalidated();
     let Some(schedule) = Schedule::of(&run.job.data, &database.info().await?) else { return Ok(End::Removed) };
-    let mut last = match collect(app, &database, schedule.grace_ms).await? {
-        Err(Error::Store(error)) => return Ok(failed(run, &error)),
+    let every = Duration::from_millis(schedule.every_ms);
+    if is_elsewhere(app, name).await? {
+        tracing::warn!(database = name, "the chunks of a vault are not collected: {ELSEWHERE}");
+        return Ok(End::Answered(progress(json!({"error": ELSEWHERE})), every));
+    }
+    let mut done = match collect(app, &database, schedule.grace_ms).await? {
+        Ok(done) => done,
         Err(error) => {
-            tracing::warn!(database = name, %error, "the chunks of a vault cannot be collected");
-            json!({"error": peer::cut(&error.to_string(), peer::MOST_TEXT)})
-        }
-        Ok(done) => {
-            let told = done.to_json();
-            if done.found.holds.is_empty() {
-                tracing::info!(database = name, collected = %told["collected"], "the chunks of a vault were collected");
-            } else {
-                tracing::warn!(database = name, holds = ?done.found.holds, "no chunk of a vault may be removed now");
+            let (mut told, is_passing) = cannot(name, &error);
+            if let Error::Unread { .. } = &error
+                && let Ok(trash) = Trash::read(&database).await
+                && let Some(warning) = trash.warning()
+            {
+                told = format!("{told}; {warning}");
             }
-            json!({"holds": told["holds"], "collected": told["collected"]})
+            return Ok(ended(run, every, json!({"error": told}), is_passing));
         }
     };
-    last["at"] = now_ms().into();
-    Ok(End::Answered(progress(&last), Duration::from_millis(schedule.every_ms)))
+    if done.has_written() {
+        app.audit(&Actor::default(), "vault_collected", &[("db", name)]);
+    }
+    let told = done.to_json();
+    let mut last = json!({"holds": told["holds"], "collected": told["collected"]});
+    if let Some(error) = done.failed.take() {
+        let (error, is_passing) = cannot(name, &error);
+        last["error"] = error.into();
+        return Ok(ended(run, every, last, is_passing));
+    }
+    if done.found.holds.is_empty() {
+        tracing::info!(database = name, collected = %told["collected"], "the chunks of a vault were collected");
+    } else {
+        tracing::warn!(database = name, holds = ?done.found.holds, "no chunk of a vault may be removed now");
+    }
+    Ok(ended(run, every, last, false))
+}
+
+/// Whether a database is in another store than the server's own.
+pub(crate) async fn is_elsewhere(app: &App, name: &str) -> Result<bool> {
+    match app.layer.database(name).await {
+        Ok(_) => Ok(false),
+        Err(error) if matches!(error.kind(), ErrorKind::Moved(_)) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What a client may know of the error that ended a collection, and whether it is to be expected that another run soon
+/// goes further.
+fn cannot(name: &str, error: &Error) -> (String, bool) {
+    tracing::warn!(database = name, %error, "the chunks of a vault cannot be collected");
+    let Error::Store(store) = error else {
+        return (peer::cut(&error.to_string(), peer::MOST_TEXT).into_owned(), false);
+    };
+    match (store.kind(), store.status()) {
+        (_, Some(507)) => ("the disk is full".into(), false),
+        // It may have paths of this machine.
+        (StoreErrorKind::Refused, Some(500)) => (UNREADABLE.into(), false),
+        // 400: another collection has begun, or a list became unreadable; the next census says which one.
+        (StoreErrorKind::Unavailable | StoreErrorKind::NoDatabase, _) | (_, Some(400 | 503)) => {
+            (UNREADABLE.into(), true)
+        }
+        _ => (peer::cut(&store.to_string(), peer::MOST_TEXT).into_owned(), false),
+    }
+}
+
+fn ended(run: &Run, every: Duration, last: Value, is_passing: bool) -> End {
+    match is_passing {
+        true => End::Failed(Some(progress(last)), backoff(run.job.attempts)),
+        false => End::Answered(progress(last), every),
+    }
 }
 
 /// The progress of a job: members of a task, of which it has none, and what its last run did.
-fn progress(last: &Value) -> Vec<u8> {
+fn progress(mut last: Value) -> Vec<u8> {
+    last["at"] = now_ms().into();
     json!({"task": {}, "last": last}).to_string().into_bytes()
 }
 
 fn failed(run: &Run, error: &dyn fmt::Debug) -> End {
     tracing::warn!(database = run.job.id.id, ?error, "the chunks of a vault cannot be collected now");
-    let last = json!({"at": now_ms(), "error": "the vault cannot be read as a whole at the moment; the log says why"});
-    End::Failed(Some(progress(&last)), backoff(run.job.attempts))
+    End::Failed(Some(progress(json!({"error": UNREADABLE}))), backoff(run.job.attempts))
 }

@@ -101,7 +101,7 @@ impl Run {
     /// Ends the run in the registry.
     pub(crate) async fn end(&self, end: &End) -> jobs::Result<()> {
         let jobs = self.layer.jobs();
-        let after = |pause: &Duration| now_ms() + pause.as_millis() as u64;
+        let after = |pause: &Duration| now_ms().saturating_add(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
         match end {
             End::Finished(said) => jobs.finish(&self.hold, Some(said), now_ms()).await,
             End::Removed => jobs.finish_and_remove(&self.hold).await,

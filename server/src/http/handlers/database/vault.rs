@@ -7,12 +7,12 @@ use budget::{Owner, Use};
 use chunks::store::PeerStore;
 use chunks::{CensusOptions, ChunkStore, Error, StoreErrorKind, Trash, WouldCollect};
 use hyper::StatusCode;
-use model::JsonText;
+use model::{JsonText, MOST_MILLISECONDS};
 use serde_json::{Value, json};
 
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
-use crate::http::jobs::collect_vaults::{self, CENSUS_MEMORY, GRACE_MS, IDS, Schedule};
+use crate::http::jobs::collect_vaults::{self, CENSUS_MEMORY, ELSEWHERE, GRACE_MS, IDS, MEMORY, Schedule};
 use crate::http::operation::{Content, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::{WAIT, require_json};
@@ -46,7 +46,13 @@ pub(crate) async fn doctor(request: &Request, db: &str) -> Result<Response> {
             true => chunks.doctor(census(), |_| ()).await?.to_json(),
             false => json!({}),
         };
-        told["trash"] = Trash::read(&database).await?.to_json();
+        let trash = Trash::read(&database).await?;
+        told["trash"] = trash.to_json();
+        if told["files"]["unread"]["count"].as_u64() > Some(0)
+            && let (Some(warning), Some(advice)) = (trash.warning(), told["advice"].as_array_mut())
+        {
+            advice.push(warning.into());
+        }
         drop(held);
         Ok(told)
     };
@@ -79,8 +85,16 @@ pub(crate) async fn collect(request: &mut Request, db: &str) -> Result<Response>
     let app = request.app.clone();
     let work = async move { collect_vaults::collect(&app, &database, grace_ms).await };
     let done = request.app.off_thread(Box::pin(work)).await??.map_err(|error| refused(db, &error))?;
-    request.audit("vault_collected", &[("db", db)]);
-    Ok(answer(&done.to_json()))
+    if done.failed.is_none() || done.has_written() {
+        request.audit("vault_collected", &[("db", db)]);
+    }
+    match &done.failed {
+        None => Ok(answer(&done.to_json())),
+        Some(error) => {
+            let done = format!("{} chunks were condemned and {} deleted before.", done.condemned, done.deleted.count);
+            Err(refused_after(db, error, &done))
+        }
+    }
 }
 
 /// What [`schedule`] does.
@@ -115,6 +129,9 @@ pub(crate) async fn schedule(request: &mut Request, db: &str) -> Result<Response
     } else {
         let every_ms = time(&body, "collect")?.filter(|every_ms| *every_ms >= SHORTEST_MS);
         let every_ms = every_ms.ok_or_else(|| ApiError::bad_request("`collect` must be 60s at least"))?;
+        if collect_vaults::is_elsewhere(&request.app, db).await? {
+            return Err(ApiError::precondition_failed(ELSEWHERE));
+        }
         let found = would_collect(request, &database).await?.map_err(|error| refused(db, &error))?;
         (Some(Schedule { every_ms, grace_ms }), found.holds)
     };
@@ -126,7 +143,8 @@ pub(crate) async fn schedule(request: &mut Request, db: &str) -> Result<Response
 /// What a collection would do now.
 async fn would_collect(request: &Request, database: &Documents) -> Result<std::result::Result<WouldCollect, Error>> {
     let app = &request.app;
-    let held = app.budget.part(Owner::Work("vaults")).take(CENSUS_MEMORY, Use::Quick, WAIT).await?;
+    // What a run needs, so that one which can never have it is not set.
+    let held = app.budget.part(Owner::Work("vaults")).take(MEMORY, Use::Quick, WAIT).await?;
     let chunks = ChunkStore::new(Arc::new(PeerStore::local(database.clone())));
     let work = async move {
         let found = chunks.would_collect(census(), |_| ()).await;
@@ -155,7 +173,10 @@ async fn members(request: &mut Request, known: &[&str]) -> Result<JsonText> {
 fn time(body: &JsonText, name: &str) -> Result<Option<u64>> {
     let Some(time) = body.get(name) else { return Ok(None) };
     match time.as_str().and_then(|text| model::parse_time(&text)) {
-        Some(time) => Ok(Some(time)),
+        Some(time) if time <= MOST_MILLISECONDS => Ok(Some(time)),
+        Some(_) => {
+            Err(ApiError::bad_request(format!("`{name}` must be at most {} days", MOST_MILLISECONDS / 86_400_000)))
+        }
         None => Err(ApiError::bad_request(format!("`{name}` must be a time, for example 30d"))),
     }
 }
@@ -169,6 +190,20 @@ fn refused(db: &str, error: &Error) -> ApiError {
     match error {
         Error::Unread { .. } | Error::Setting(_) => ApiError::precondition_failed(error.to_string()),
         _ => failed(db, error),
+    }
+}
+
+/// The same for a collection that ended after it had done something.
+fn refused_after(db: &str, error: &Error, done: &str) -> ApiError {
+    match error {
+        Error::Setting(what) => ApiError::precondition_failed(format!("{what}. {done}")),
+        Error::Store(store) if store.kind() == StoreErrorKind::NoDatabase => failed(db, error),
+        _ => {
+            tracing::warn!(database = db, %error, "a collection of a vault ended before it had done everything");
+            ApiError::unavailable(format!(
+                "The collection ended before it had done everything; the log says why. {done}"
+            ))
+        }
     }
 }
 
