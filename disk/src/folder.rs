@@ -282,11 +282,9 @@ fn remove_abandoned(parent: &Path, name: &OsStr) {
             continue;
         }
         // Somebody may have taken the copy into use under this name, or it is of another build.
-        if !Mark::read(&path).is_ok_and(|mark| mark.is_none_or(|mark| mark.copied)) {
-            continue;
-        }
+        let is_copy = || Mark::read(&path).is_ok_and(|mark| mark.is_none_or(|mark| mark.copied));
         let Ok(lock) = OpenOptions::new().write(true).open(path.join(LOCK_FILE)) else { continue };
-        if lock.try_lock().is_ok() && is_at(&lock, &path.join(LOCK_FILE)) {
+        if lock.try_lock().is_ok() && is_at(&lock, &path.join(LOCK_FILE)) && is_copy() {
             let removed = remove_locked(&path, lock);
             let folder = path.display();
             match removed {

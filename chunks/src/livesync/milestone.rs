@@ -162,9 +162,11 @@ impl Milestone {
     }
 }
 
-/// Whether these are the settings of a device that obfuscates paths.
+/// Whether these are the settings of a device that obfuscates paths. One that does not encrypt has no passphrase to do it
+/// by; the plugin leaves the setting as it was.
 fn obfuscates(settings: &Value) -> bool {
-    settings.get("usePathObfuscation") == Some(&Value::Bool(true))
+    let is = |name: &str, value| settings.get(name) == Some(&Value::Bool(value));
+    is("usePathObfuscation", true) && !is("encrypt", false)
 }
 
 /// Settings with several values. A device that does not say anything of a setting agrees, as in LiveSync.
@@ -241,7 +243,11 @@ mod tests {
 
     #[test]
     fn one_device_that_obfuscates_paths_is_enough() {
-        for (by, is_one) in [(json!({"a": {"usePathObfuscation": true}}), true), (json!({"a": {}, "b": 1}), false)] {
+        for (by, is_one) in [
+            (json!({"a": {"usePathObfuscation": true}}), true),
+            (json!({"a": {"usePathObfuscation": true, "encrypt": false}}), false),
+            (json!({"a": {}, "b": 1}), false),
+        ] {
             let milestone = read(json!({"type": "milestoneinfo", "accepted_nodes": [], "tweak_values": by})).unwrap();
             assert_eq!(milestone.obfuscated, is_one);
         }

@@ -214,7 +214,9 @@ impl<D: Database> Attempt<'_, '_, D> {
             reviving.ends_collection = true;
             // Once for each collection, since further edits do not come here.
             let rows = keys.range(DatabaseKey::All(Subspace::Trash)).limit(1);
-            if !self.transaction.get_range(&rows, Read::Snapshot).await?.rows.is_empty() {
+            // A trash that cannot be read stops no edit.
+            let first = alone(self.transaction.get_range(&rows, Read::Snapshot).await.map_err(Error::from))?;
+            if !first.is_ok_and(|first| first.rows.is_empty()) {
                 tracing::warn!(
                     database = documents.name(),
                     "a document was written whose list of others cannot be read: it may need text that is in the trash"

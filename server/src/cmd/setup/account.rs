@@ -99,9 +99,12 @@ impl AccountArgs {
         let value =
             |section: &str, key: &str| present.get(&(section.to_owned(), key.to_owned())).map(|value| value.trim());
         let is_on = |section, key| value(section, key) == Some("true");
-        if value("cors", "origins") == Some("*") && !(is_on("chttpd", "enable_cors") && is_on("cors", "credentials")) {
+        let is_of_all = |origins: &str| origins.split(',').any(|origin| origin.trim() == "*");
+        if value("cors", "origins").is_some_and(is_of_all)
+            && !(is_on("chttpd", "enable_cors") && is_on("cors", "credentials"))
+        {
             return Err(failure(
-                "cors/origins is *, so each page could use the server as the user of its browser: name the origins first",
+                "cors/origins has *, so each page could use the server as the user of its browser: name the origins first",
             ));
         }
         account.put_user(&target, given, self.new_password).await?;
