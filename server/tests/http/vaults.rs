@@ -4,6 +4,7 @@ use jobs::{JobId, JobState, NewJob};
 use serde_json::{Value, json};
 use server::http::Options;
 
+#[cfg(feature = "lsm")]
 use crate::relocating::{lsm, relocate, serve};
 use crate::support::{Answer, Couch, wait_for};
 
@@ -165,6 +166,7 @@ async fn what_stops_a_collection_is_shown_and_a_new_database_has_no_setting() {
     assert_eq!(couch.layer.database("vault").await.unwrap().last_collection().await.unwrap(), 0);
 }
 
+#[cfg(feature = "lsm")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vault_that_moved_to_another_store_is_not_collected_from_here() {
     let folder = tempfile::tempdir().unwrap();
