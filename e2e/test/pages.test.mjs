@@ -16,6 +16,7 @@ const TEXTS = new Map(await Promise.all(PAGES.map(async (page) => [page, await r
 
 /** Blocks of commands that are not run here: a line of each, and why. A page alone stands for all of its blocks. */
 const BUILDS = 'builds from source, as the other steps of `.ci/run` do';
+const VAULT = 'needs a vault that devices use; `server/tests/chunks.rs` and `server/tests/http/vaults.rs` collect one';
 const NOT_RUN = [
   ['README.md', 'cargo run -- serve', BUILDS],
   ['docs/start.md', 'git clone', `fetches the repository, and ${BUILDS}`],
@@ -23,6 +24,8 @@ const NOT_RUN = [
   ['docs/operating.md', 'podman build', `needs a container engine, and ${BUILDS}`],
   ['docs/backup.md', '--ship-to /mnt', 'needs a disk at /mnt, times of a store that was shipped, and a second server'],
   ['docs/console.md', 'X-Couch-Layer-Setup-Token', 'needs the token of a start; `server/tests/http/setup.rs` sends it'],
+  ['docs/vault.md', '# once a week, say', VAULT],
+  ['docs/vault.md', '--every 1d', VAULT],
   ['docs/foundationdb.md', null, 'needs a cluster; `.github/workflows/foundationdb.yml` runs its tests on one'],
 ];
 
