@@ -83,6 +83,7 @@ impl Peer for Steady {
                 Ok(written) => {
                     is_of_rows = true;
                     self.retry.answered();
+                    let tried = open.len();
                     let mut failure = None;
                     let mut left = Vec::new();
                     for (place, outcome) in open.drain(..).zip(written) {
@@ -95,6 +96,9 @@ impl Peer for Steady {
                         }
                     }
                     open = left;
+                    if open.len() < tried {
+                        effort = self.retry.effort();
+                    }
                     failure
                 }
                 Err(error) if error.is_transient() => Some(error),

@@ -12,17 +12,23 @@ const BYTES_AT_ONCE: usize = 4 << 20;
 const TOO_LARGE: u16 = 413;
 
 /// A server's result for a document: its id, and the new revision or the reason why there is none.
-pub(super) type DocumentResult = (String, Result<Option<RevId>>);
+type DocumentResult = (String, Result<Option<RevId>>);
+
+/// What became of documents that were sent.
+#[derive(Default)]
+pub(super) struct Bulk {
+    /// The server's results. For leaves that were made elsewhere, it sends only those of refused ones.
+    pub(super) results: Vec<DocumentResult>,
+    /// The number of documents, from the first one, whose requests were answered.
+    pub(super) answered: usize,
+    /// The failure that ended the work.
+    pub(super) failed: Option<Error>,
+}
 
 impl Http {
-    /// Sends `_bulk_docs`, in several requests if there are too many documents. Returns the results up to the first
-    /// failure, and that failure.
-    pub(super) async fn bulk(
-        &self,
-        docs: Vec<(String, Vec<u8>)>,
-        new_edits: bool,
-    ) -> (Vec<DocumentResult>, Option<Error>) {
-        let mut results = Vec::new();
+    /// Sends `_bulk_docs`, in several requests if there are too many documents, up to the first failure.
+    pub(super) async fn bulk(&self, docs: Vec<(String, Vec<u8>)>, new_edits: bool) -> Bulk {
+        let mut bulk = Bulk::default();
         let mut docs = docs.into_iter().peekable();
         while docs.peek().is_some() {
             let (mut some, mut bytes, most) = (Vec::new(), 0, self.writing.at_once());
@@ -37,19 +43,15 @@ impl Http {
                 some.push(doc);
             }
             let count = some.len();
-            if let Err(failure) = self.writing.keep(count, self.bulk_part(some, new_edits, &mut results)).await {
-                return (results, Some(failure));
+            if let Err(failure) = self.writing.keep(count, self.bulk_part(some, new_edits, &mut bulk)).await {
+                bulk.failed = Some(failure);
+                break;
             }
         }
-        (results, None)
+        bulk
     }
 
-    async fn bulk_part(
-        &self,
-        docs: Vec<(String, Vec<u8>)>,
-        new_edits: bool,
-        results: &mut Vec<DocumentResult>,
-    ) -> Result<()> {
+    async fn bulk_part(&self, docs: Vec<(String, Vec<u8>)>, new_edits: bool, bulk: &mut Bulk) -> Result<()> {
         let mut parts = vec![docs];
         while let Some(mut docs) = parts.pop() {
             let mut body = Vec::with_capacity(docs.iter().map(|(_, doc)| doc.len() + 1).sum::<usize>() + 40);
@@ -70,7 +72,8 @@ impl Http {
                     parts.push(docs);
                 } else if let Some((id, _)) = docs.pop() {
                     let error = Error::new(ErrorKind::TooLarge, "document_too_large: the server refuses the request");
-                    results.push((id, Err(error.with_status(TOO_LARGE))));
+                    bulk.results.push((id, Err(error.with_status(TOO_LARGE))));
+                    bulk.answered += 1;
                 }
                 continue;
             }
@@ -81,8 +84,9 @@ impl Http {
             for row in answer.root().elements() {
                 let id = text(row, "id").unwrap_or_default().into_owned();
                 let rev = || text(row, "rev").and_then(|rev| RevId::parse(&rev).ok());
-                results.push((id, refusal(row).map_or_else(|| Ok(rev()), Err)));
+                bulk.results.push((id, refusal(row).map_or_else(|| Ok(rev()), Err)));
             }
+            bulk.answered += docs.len();
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use super::address::{attachment_path, id_path, is_carried};
 use super::answer::{is_success, problem, refusal};
 use super::answers::{change, list, local_rev, rev, seq, text};
 use super::ceilings::{self, DOCUMENT, SMALL, WITH_ATTACHMENTS};
+use super::documents::Bulk;
 use super::inline::is_pouchdb;
 use super::related::Related;
 use super::sent::document;
@@ -307,8 +308,8 @@ impl Peer for Http {
         for edit in &edits {
             docs.push((edit.id.clone(), document(edit)?));
         }
-        let (results, failed) = self.bulk(docs, interactive).await;
-        if let Some(failure) = failed.clone().filter(|failure| results.is_empty() || !failure.is_transient()) {
+        let Bulk { results, answered, failed } = self.bulk(docs, interactive).await;
+        if let Some(failure) = failed.clone().filter(|failure| answered == 0 || !failure.is_transient()) {
             return Err(failure);
         }
         // Rows of one document are in the order of its edits. For several leaves that were made elsewhere, rows do not
@@ -321,14 +322,16 @@ impl Peer for Http {
             Some(failure) => Err(failure.clone()),
             None => Err(Error::new(ErrorKind::Unavailable, "the server returned no result for it")),
         };
-        let outcome = |edit: Edit| match (outcomes.get_mut(&edit.id).and_then(VecDeque::pop_front), edit.rev) {
-            (Some(Err(error)), _) => Err(error),
-            (Some(Ok(Some(made))), _) if interactive => Ok(made),
-            // For leaves that were made elsewhere, only failures are reported.
-            (_, Some(own)) if !interactive && failed.is_none() => Ok(own),
-            _ => no_result(),
+        let outcome = |(place, edit): (usize, Edit)| {
+            match (outcomes.get_mut(&edit.id).and_then(VecDeque::pop_front), edit.rev) {
+                (Some(Err(error)), _) => Err(error),
+                (Some(Ok(Some(made))), _) if interactive => Ok(made),
+                // For leaves that were made elsewhere, only failures are reported.
+                (_, Some(own)) if !interactive && place < answered => Ok(own),
+                _ => no_result(),
+            }
         };
-        Ok(edits.into_iter().map(outcome).collect())
+        Ok(edits.into_iter().enumerate().map(outcome).collect())
     }
 
     async fn put(&self, revision: &Revision, contents: Vec<Option<ByteStream>>) -> Result<()> {

@@ -153,6 +153,31 @@ async fn ends_are_equal_whatever_a_proxy_does() {
     assert!(faults > 60, "{faults}");
 }
 
+/// A failure makes the requests smaller, so that a write has many, and hardly a repetition in which all succeed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_goes_on_behind_the_requests_that_were_answered() {
+    let world = World::new().await;
+    fill(&world.create("one").await, &mut StdRng::seed_from_u64(5), 60, &[10]).await;
+    world.create("other").await;
+    let (asked, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let counted = (asked.clone(), refused.clone());
+    let proxy = stand(world.server_address(), move |first| match first.contains("/_bulk_docs") {
+        true if counted.0.fetch_add(1, Ordering::Relaxed) % 2 == 1 => {
+            counted.1.fetch_add(1, Ordering::Relaxed);
+            Fate::Answer(503)
+        }
+        _ => Fate::Pass,
+    });
+    let target = far(proxy.await, "other").await;
+    let options = Options { workers: 1, ..Options::default() };
+    let replication = replicate(world.local("one").await, target, identity());
+    let report = replication.with_options(options).with_environment(hasty(5)).run().await.unwrap();
+    assert_eq!(report.figures.doc_write_failures, 0);
+    assert!(contents(&*world.local("one").await).await == contents(&*world.local("other").await).await);
+    let refused = refused.load(Ordering::Relaxed);
+    assert!(refused > 20, "a failure for every request that succeeds, and {refused} at all");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_without_bulk_get_is_read_document_by_document() {
     let world = World::new().await;
