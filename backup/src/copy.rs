@@ -15,7 +15,6 @@
 
 use std::pin::pin;
 
-use futures_util::future::Either;
 use futures_util::{StreamExt, stream};
 use kv_api::{Database, Pinned};
 use model::{
@@ -26,7 +25,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, Result};
 use crate::manifest::{self, PurgeRecord, Recent, Settings};
 use crate::pack::ObjectId;
-use crate::place::beside;
+use crate::place::in_parallel;
 use crate::record::{self, Leaf, Record};
 use crate::trust::{recent, trusted};
 use crate::writer::{SegmentWriter, Writer};
@@ -37,9 +36,11 @@ const PART: usize = 1 << 20;
 /// Number of rows of the feed in a page.
 const PAGE: usize = 2_000;
 
-/// Bytes of ids that are read from the feed and sorted before their documents are read: neighbours lie together in a
-/// store, and the feed has them in any order. Each id counts with some bytes more than it has.
+/// Maximum size of the ids that are read from the feed and sorted before their documents are read: the feed has them in
+/// any order, and documents with neighbouring ids lie together in a store.
 const SORTED: usize = 16 << 20;
+
+/// Bytes that an id takes in memory beside its letters.
 const BYTES_OF_ID: usize = 32;
 
 /// Number of documents that are read together.
@@ -330,14 +331,13 @@ impl<D: Database> Copy<'_, D> {
             (!part.is_empty()).then_some(part)
         });
         let readers = self.readers;
-        let read = |part: Vec<BulkGet>| {
+        let begin = |part: Vec<BulkGet>| {
             let documents = documents.clone();
-            let read = async move { documents.get_stored(&part).await.map(|found| (part, found)) };
-            if readers > 1 { Either::Left(beside(read)) } else { Either::Right(read) }
+            in_parallel(readers, async move { documents.get_stored(&part).await.map(|found| (part, found)) })
         };
-        let mut reading = pin!(stream::iter(parts).map(read).buffered(readers));
-        while let Some(read) = reading.next().await {
-            let (part, mut found) = read?;
+        let mut reading = pin!(stream::iter(parts).map(begin).buffered(readers));
+        while let Some(outcome) = reading.next().await {
+            let (part, mut found) = outcome?;
             let mut rest = &part[..];
             loop {
                 if found.is_empty() {

@@ -71,8 +71,8 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// The folder. It is created with its first file, which is a repository's `repository.json`. Without that file
-    /// nothing else is created, and what is missing is an error.
+    /// The folder. It is created with its first file, a repository's `repository.json`. While that is missing, nothing
+    /// else can be created, and a read of a missing file fails with an error that is not [`io::ErrorKind::NotFound`].
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Folder { root: root.into() }
     }
@@ -126,8 +126,8 @@ impl Folder {
 
 /// The operations, which block.
 impl Folder {
-    /// Fails if the folder lost its repository: a file that is missing then tells nothing, and nobody would look for one
-    /// that is created.
+    /// Fails if the folder has no repository any more. Then a missing file does not count as removed, and nobody would
+    /// look for a new one.
     fn check_mounted(&self, path: &str) -> io::Result<()> {
         match path == REPOSITORY || self.root.join(REPOSITORY).is_file() {
             true => Ok(()),
@@ -260,17 +260,18 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
     ended(tokio::task::unconstrained(runtime.spawn_blocking(work)).await).await
 }
 
-/// Begins work of a database in a thread of the runtime for work that blocks, beside what the caller does next.
-/// Without a runtime it is done when it is awaited.
-pub(crate) fn beside<T: Send + 'static>(
+/// Work of a database: with several `threads` it begins at once in a thread for work that blocks; with one, or without
+/// a runtime, it is done when it is awaited.
+pub(crate) fn in_parallel<T: Send + 'static>(
+    threads: usize,
     work: impl Future<Output = T> + Send + 'static,
 ) -> impl Future<Output = T> + Send {
     match tokio::runtime::Handle::try_current() {
-        Err(_) => Either::Left(work),
-        Ok(runtime) => {
+        Ok(runtime) if threads > 1 => {
             let begun = runtime.clone().spawn_blocking(move || runtime.block_on(work));
             Either::Right(begun.then(ended))
         }
+        _ => Either::Left(work),
     }
 }
 

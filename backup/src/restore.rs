@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::live::{Live, records};
 use crate::manifest::{self, Manifest, PurgeRecord};
 use crate::pack::ObjectId;
-use crate::place::beside;
+use crate::place::in_parallel;
 use crate::record::{AttachmentHead, Leaf};
 use crate::repository::{Objects, PACKS, RUNS, Repository, bytes_of};
 
@@ -300,7 +300,7 @@ impl<D: Database> Writing<'_, D> {
         while self.running.len() >= self.writers {
             self.running.next().await.transpose()?;
         }
-        self.running.push(beside(work).boxed());
+        self.running.push(in_parallel(self.writers, work).boxed());
         Ok(())
     }
 

@@ -27,8 +27,8 @@ const PAGE: usize = 500;
 const WITH_PAUSE: usize = 10_000;
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Number of documents that change before the second run.
-const CHANGED: usize = 1_000;
+/// Number of documents that are written before the second run.
+const ADDED: usize = 1_000;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -74,7 +74,7 @@ struct Round {
     feed_with_bodies: f64,
     copied: f64,
     restored: f64,
-    /// Times of the second run, with 1,000 changed documents, and of reading all that was written.
+    /// Times of the second run, with 1,000 more documents, and of reading all that was written.
     second: Duration,
     verified: Duration,
     /// Bytes of the store and of the backup.
@@ -164,8 +164,8 @@ async fn measure<E: Engine>(options: &Options) -> Result<Round> {
     let copied = rate(count, begun.elapsed());
     ensure!(report.failed.is_empty() && report.whole == 1, "{report:?}");
 
-    let changed = (0..CHANGED).map(|_| edit()).collect::<Result<_>>()?;
-    write(&documents, changed).await?;
+    let added = (0..ADDED).map(|_| edit()).collect::<Result<_>>()?;
+    write(&documents, added).await?;
     let begun = Instant::now();
     let again = open(&place, &protection).await?;
     let report = again.back_up(engine.clone(), &layer_options, &[], &mut quiet).await?;
@@ -182,11 +182,10 @@ async fn measure<E: Engine>(options: &Options) -> Result<Round> {
     let restoring = E::database(&target, Syncing::Synced);
     let begun = Instant::now();
     let done = repository.restore(restoring, &layer_options, &RestoreOptions::default(), &mut quiet).await?;
-    let restored = rate(count + CHANGED, begun.elapsed());
-    ensure!(done.databases == [("bench".to_owned(), (count + CHANGED) as u64)], "{done:?}");
+    let restored = rate(count + ADDED, begun.elapsed());
+    ensure!(done.databases == [("bench".to_owned(), (count + ADDED) as u64)], "{done:?}");
     let backup = disk(&place)?;
-    let (second, verified) = (second, verified_in);
-    Ok(Round { written, feed, feed_with_bodies, copied, restored, second, verified, store, backup })
+    Ok(Round { written, feed, feed_with_bodies, copied, restored, second, verified: verified_in, store, backup })
 }
 
 #[cfg(test)]

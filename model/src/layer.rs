@@ -39,7 +39,8 @@ pub struct LayerOptions {
     /// it.
     pub max_attachment_size: u64,
     /// Maximum number of threads that work on one bulk write, of a pool with one for each core, which all layers of the
-    /// process share. 1 by default: then the caller works alone, and no thread is started.
+    /// process share. 1 by default: then the caller works alone, and no thread is started. Backups read, and restores
+    /// write, on so many threads of the runtime too, at most two.
     pub threads: usize,
 }
 

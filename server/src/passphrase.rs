@@ -1,4 +1,4 @@
-//! Passphrases of backups and vaults, from files: others could read a command line.
+//! Passphrases of backups and vaults, and passwords of users, from files: others could read a command line.
 
 use std::path::Path;
 
@@ -21,4 +21,9 @@ pub(crate) fn read(file: &Path) -> Result<Vec<u8>, String> {
         return Err(format!("there is no passphrase in {}", file.display()));
     }
     Ok(passphrase.to_vec())
+}
+
+/// The same as a text.
+pub(crate) fn read_text(file: &Path) -> Result<String, String> {
+    String::from_utf8(read(file)?).map_err(|error| format!("{}: {error}", file.display()))
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 pub struct ShipState {
     /// The place.
     pub(crate) to: String,
-    /// When it began, in milliseconds since 1970.
+    /// When the server began to ship, in milliseconds since 1970.
     pub(crate) began_ms: u64,
     pub(crate) outcome: Mutex<Outcome>,
 }

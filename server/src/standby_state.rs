@@ -17,7 +17,7 @@ pub(crate) struct Promotion {
 pub struct StandbyState {
     /// The place that it follows.
     pub(crate) from: String,
-    /// When it began, in milliseconds since 1970.
+    /// When the server began to follow, in milliseconds since 1970.
     pub(crate) began_ms: u64,
     /// Number of times that the store was restored since the process began.
     pub(crate) restores: u64,

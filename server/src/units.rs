@@ -57,10 +57,13 @@ pub(crate) fn bytes_in(
     }
 }
 
-/// Reads a time of a second or more.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if time < Duration::from_secs(1) { Err("it must be at least 1s".to_owned()) } else { Ok(time) }
+/// Reads a time that is at least this long.
+pub(crate) fn time_from(least: Duration) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
+    move |text| match humantime::parse_duration(text) {
+        Ok(time) if time >= least => Ok(time),
+        Ok(_) => Err(format!("it must be at least {}", humantime::format_duration(least))),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// A number of this unit.

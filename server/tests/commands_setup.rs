@@ -169,7 +169,7 @@ async fn an_application_gets_a_database_and_its_origin() {
     let public = ["setup", "pouchdb", "--url", &admin, "--database", "shop", "--origin", "a://b"];
     assert!(refused(&public).contains("everyone may use the database shop"), "{}", refused(&public));
     assert_eq!(status(&server.url("/shop"), None).await, StatusCode::OK);
-    // Nor does every page get the passwords of browsers.
+    // Nor may every page send passwords.
     put("_node/_local/_config/cors/origins", "\"https://a.example, *\"").await;
     put("_node/_local/_config/cors/credentials", "\"false\"").await;
     assert!(refused(&place).contains("cors/origins has *"), "{}", refused(&place));

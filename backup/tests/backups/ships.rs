@@ -294,12 +294,7 @@ async fn random_round(seed: u64, faults: &Arc<Faults>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_restored_state_was_acknowledged_at_the_time_that_it_names() {
     let faults = Arc::new(Faults::default());
-    faults
-        .rounds(10, async |seed, _| {
-            random_round(seed, &faults).await;
-            Ok(())
-        })
-        .await;
+    faults.rounds(10, async |seed, _| random_round(seed, &faults).await).await;
 }
 
 /// A store with a few rows that is shipped step by step.

@@ -157,8 +157,7 @@ async fn random_round(seed: u64, faults: &Arc<Faults>) {
                 match open.follower.follow().await {
                     Ok(Followed::Broken { from, .. }) if place.fails.load(Ordering::Relaxed) == 0 => {
                         times_anew += 1;
-                        let folder = standby.take().unwrap().anew(from).await;
-                        standby = folder.ok();
+                        standby = standby.take().unwrap().anew(from).await.ok();
                     }
                     Ok(_) => {}
                     // As if it was killed.
@@ -199,12 +198,7 @@ async fn random_round(seed: u64, faults: &Arc<Faults>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_has_the_rows_of_its_source() {
     let faults = Arc::new(Faults::default());
-    faults
-        .rounds(10, async |seed, _| {
-            random_round(seed, &faults).await;
-            Ok(())
-        })
-        .await;
+    faults.rounds(10, async |seed, _| random_round(seed, &faults).await).await;
 }
 
 async fn shipped(stage: &Stage, options: ShipOptions) -> Shipper {

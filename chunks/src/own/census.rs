@@ -55,7 +55,7 @@ pub struct CensusOptions {
 }
 
 impl Default for CensusOptions {
-    /// A million ids: 36 MB. A hundred chunks by name, or more within 4 MB.
+    /// A million ids: 36 MB. At most a hundred unreferenced chunks by name, and at most 4 MB of their ids.
     fn default() -> Self {
         CensusOptions { most_ids: 1_000_000, most_named: NAMED, most_named_bytes: 4 << 20 }
     }

@@ -1,30 +1,28 @@
 //! Removes the chunks with documents of their own that no file needs.
 //!
 //! ```text
-//!  run 1    begin ─► census ─► condemn                                            edits of files acquit, or bring back,
-//!  run 2    begin ─► census ─► delete into the trash what run 1 condemned         what they name, at any time
+//!  run 1    census ─► begin ─► condemn                                            edits of files acquit, or bring back,
+//!  later    begin ─► census ─► delete what an earlier run condemned, condemn more what they name, at any time
 //! ```
 //!
 //! The database does the steps (`model`, `write/collect.rs`), and says why none of them takes a chunk that a file names.
 //! Here the chunks are found, and what holds everything back. Nothing is condemned or removed while anything does.
 
 use kv_api::Database;
-use model::{Collection, Condemning, Discarded, Documents};
+use model::{COLLECTED_AT_ONCE, Collection, Condemning, Discarded, Documents};
 use serde_json::{Value, json};
 
-use super::census::{Amount, CensusOptions};
+use super::census::{Amount, CensusOptions, Named};
 use super::cut;
-use super::json::amount;
+use super::json::{amount, named};
 use super::trash::Trash;
 use super::would_collect::WouldCollect;
 use crate::ChunkStore;
 use crate::error::{Error, Result, StoreError};
 use crate::store::PeerStore;
 
-/// Rows of the trash that are read, and chunks that are condemned or deleted, at a time.
+/// Number of rows of the trash that are read, and of chunks that are tried for deletion, at a time.
 const ROWS: usize = 1_000;
-/// Chunks that are condemned at a time.
-const CONDEMNED_AT_ONCE: usize = 100;
 /// Number of chunks that stay for a reason and are named.
 const NAMED_LEFT: usize = 20;
 
@@ -48,8 +46,8 @@ pub struct VaultCollected {
     pub deleted: Amount,
     /// What is condemned and in the trash after this run.
     pub trash: Trash,
-    /// Chunks that were to be condemned or deleted and stay, with reasons: how many, and the first.
-    pub left: (u64, Vec<(String, String)>),
+    /// Chunks that were to be condemned or deleted and stay, with reasons.
+    pub left: Named<(String, String)>,
     /// Whether there are more unreferenced chunks than one run takes.
     pub more: bool,
     /// Why the run ended before it had done everything. What the figures say was done.
@@ -82,7 +80,7 @@ pub async fn collect_vault<D: Database>(
         condemned: 0,
         deleted: Amount::default(),
         trash: Trash::default(),
-        left: (0, Vec::new()),
+        left: Named::default(),
         more,
         failed: None,
     };
@@ -129,7 +127,7 @@ impl VaultCollected {
         chunks: &[String],
     ) -> model::Result<()> {
         // What one call condemns is one transaction, so a failure leaves nothing uncounted.
-        for some in chunks.chunks(CONDEMNED_AT_ONCE) {
+        for some in chunks.chunks(COLLECTED_AT_ONCE) {
             let done = documents.condemn(condemning, some).await?;
             self.condemned += done.documents;
             self.stay(done.left);
@@ -173,21 +171,20 @@ impl VaultCollected {
 
     /// Counts chunks that stay, and names the first.
     fn stay(&mut self, left: Vec<(String, String)>) {
-        self.left.0 += left.len() as u64;
-        let more = NAMED_LEFT.saturating_sub(self.left.1.len());
-        self.left.1.extend(left.into_iter().take(more));
+        self.left.count += left.len() as u64;
+        let more = NAMED_LEFT.saturating_sub(self.left.first.len());
+        self.left.first.extend(left.into_iter().take(more));
     }
 
     /// The same for programs.
     pub fn to_json(&self) -> Value {
         let mut told = self.found.to_json();
         let VaultCollected { condemned, deleted, trash, left, more, .. } = self;
-        let named: Vec<Value> = left.1.iter().map(|(id, why)| json!({"chunk": cut(id), "why": cut(why)})).collect();
         told["collected"] = json!({
             "condemned": condemned,
             "deleted": amount(deleted),
             "trash": trash.to_json(),
-            "left": {"count": left.0, "named": named},
+            "left": named(left, |(id, why)| json!({"chunk": cut(id), "why": cut(why)})),
             "more": more,
         });
         told

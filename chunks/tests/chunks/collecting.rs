@@ -327,7 +327,7 @@ async fn a_device_that_was_away_undoes_what_was_collected(world: World) {
         phone.write("f0.md", &old, false, text).await;
         for (condemned, deleted) in [(1, 0), (0, 1), (0, 0)] {
             let done = collect(&world, name).await.unwrap();
-            assert_eq!((done.condemned, done.deleted.count, done.left.0), (condemned, deleted, 0), "{name}");
+            assert_eq!((done.condemned, done.deleted.count, done.left.count), (condemned, deleted, 0), "{name}");
         }
         if purge {
             assert_eq!(empty_trash(&world, name).await, 1);

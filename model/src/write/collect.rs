@@ -44,8 +44,8 @@ use crate::rows::trash_row::{TrashRow, Trashed};
 use crate::write::edit::{Edit, WriteMode};
 use crate::write::txids::Outcome;
 
-/// Number of documents in a transaction.
-const AT_ONCE: usize = 100;
+/// Number of documents in a transaction. [`Documents::condemn`] with no more of them is one.
+pub const COLLECTED_AT_ONCE: usize = 100;
 
 /// Approximate bytes of the bodies in a transaction. A larger body has one of its own.
 const BYTES: usize = 2_000_000;
@@ -86,7 +86,7 @@ pub struct Discarded {
     pub bytes: u64,
     /// Documents that were due and stay, each with the reason.
     pub left: Vec<(String, String)>,
-    /// Documents that are not condemned, or not by an earlier collection.
+    /// Documents without a row, and those whose row says that they are in the trash: the caller may condemn them.
     pub not_condemned: Vec<String>,
 }
 
@@ -151,7 +151,7 @@ impl<D: Database> Documents<D> {
     pub async fn condemn(&self, collection: impl Into<Condemning>, ids: &[String]) -> Result<Condemned> {
         let Condemning(collection) = collection.into();
         let mut all = Condemned::default();
-        for some in distinct(ids)?.chunks(AT_ONCE) {
+        for some in distinct(ids)?.chunks(COLLECTED_AT_ONCE) {
             let run = |transaction: D::Transaction| async move {
                 self.collecting(&transaction, collection).await?;
                 let (keys, rows) = (self.keys(), self.trash_rows(&transaction, some).await?);
@@ -212,7 +212,7 @@ impl<D: Database> Documents<D> {
     ) -> Result<()> {
         let Collection(collection) = collection;
         let (due_ms, ids) = (self.ago(grace_ms), distinct(ids)?);
-        let (mut rest, mut at_once) = (ids.as_slice(), AT_ONCE);
+        let (mut rest, mut at_once) = (ids.as_slice(), COLLECTED_AT_ONCE);
         while !rest.is_empty() {
             let some = &rest[..rest.len().min(at_once)];
             // The room that is kept for deletions is not for these: the trash takes what they free.
@@ -226,7 +226,7 @@ impl<D: Database> Documents<D> {
                     all.bytes += done.bytes;
                     all.left.extend(done.left);
                     all.not_condemned.extend(done.not_condemned);
-                    (rest, at_once) = (&rest[taken.clamp(1, some.len())..], AT_ONCE);
+                    (rest, at_once) = (&rest[taken.clamp(1, some.len())..], COLLECTED_AT_ONCE);
                 }
                 Err(error) if !error.kv_error().is_some_and(|error| is_hopeless(error, some.len())) => {
                     return Err(error);
@@ -234,7 +234,7 @@ impl<D: Database> Documents<D> {
                 Err(_) if some.len() > 1 => at_once = some.len() / 2,
                 Err(_) => {
                     all.left.push((some[0].clone(), "does not fit into one transaction with its copy".into()));
-                    (rest, at_once) = (&rest[1..], AT_ONCE);
+                    (rest, at_once) = (&rest[1..], COLLECTED_AT_ONCE);
                 }
             }
         }
@@ -255,27 +255,20 @@ impl<D: Database> Documents<D> {
         let (mut done, mut found, mut gone) = (Discarded::default(), Vec::<(Edit, Document)>::new(), Vec::new());
         // The copy in the trash, and the one that the database keeps of a replaced revision.
         let copies = if instance.keep.is_some() { 2 } else { 1 };
-        let (mut bytes, mut taken) = (0, 0);
-        for id in ids {
+        let (mut bytes, mut taken) = (0, ids.len());
+        for (place, id) in ids.iter().enumerate() {
             match rows.get(id) {
-                Some(Ok(TrashRow { trashed: None, collection: by, since_ms })) if *by < collection => {
-                    if *since_ms > due_ms {
-                        taken += 1;
+                Some(Ok(TrashRow { trashed: None, collection: by, since_ms })) => {
+                    if *by >= collection || *since_ms > due_ms {
                         continue;
                     }
                 }
-                Some(Ok(TrashRow { trashed: None, .. })) => {
-                    taken += 1;
-                    continue;
-                }
                 Some(Err(damage)) => {
                     done.left.push((id.clone(), damage.reason().to_string()));
-                    taken += 1;
                     continue;
                 }
                 _ => {
                     done.not_condemned.push(id.clone());
-                    taken += 1;
                     continue;
                 }
             }
@@ -283,6 +276,7 @@ impl<D: Database> Documents<D> {
                 Ok(Some(document)) if document.attachments.is_empty() => {
                     let cost = (document.body.len() + ROWS_BYTES) * copies;
                     if bytes + cost > BYTES && !found.is_empty() {
+                        taken = place;
                         break;
                     }
                     bytes += cost;
@@ -293,7 +287,6 @@ impl<D: Database> Documents<D> {
                 Ok(None) => gone.push(id),
                 Err(damage) => done.left.push((id.clone(), damage.reason().to_string())),
             }
-            taken += 1;
         }
         for id in &gone {
             clear_row(transaction, keys, id);
@@ -377,7 +370,7 @@ impl<D: Database> Documents<D> {
     /// and local documents; 404 if the database is gone.
     pub async fn acquit(&self, collection: Collection, ids: &[String]) -> Result<()> {
         let Collection(collection) = collection;
-        for some in distinct(ids)?.chunks(AT_ONCE) {
+        for some in distinct(ids)?.chunks(COLLECTED_AT_ONCE) {
             let run = |transaction: D::Transaction| async move {
                 self.collecting(&transaction, collection).await?;
                 let rows = self.trash_rows(&transaction, some).await?;

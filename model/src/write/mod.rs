@@ -66,7 +66,7 @@ use draft::{BodyContext, Draft, DraftMemory, Turn};
 use plan::Plan;
 use verdicts::Verdicts;
 
-pub use collect::{Collection, Condemned, Condemning, Discarded, InTrash, TrashPage};
+pub use collect::{COLLECTED_AT_ONCE, Collection, Condemned, Condemning, Discarded, InTrash, TrashPage};
 pub use edits::{Begun, Edits, Token};
 pub use rewrite::{REWRITE_JOBS, Rewriting};
 pub use stem::Stemming;

@@ -81,11 +81,11 @@ pub(super) struct Reviving {
     pub(super) ends_collection: bool,
 }
 
-/// A document in the trash that an edit names.
-#[derive(Clone)]
+/// A document in the trash that an edit names: its row, with what only such a row has.
 struct Named {
     id: String,
-    row: TrashRow,
+    since_ms: u64,
+    collection: u64,
     trashed: Trashed,
 }
 
@@ -143,11 +143,17 @@ impl Reviving {
 }
 
 impl Named {
+    /// `None` if the document is only condemned.
+    fn of(id: String, row: TrashRow) -> Option<Named> {
+        let TrashRow { since_ms, collection, trashed } = row;
+        Some(Named { id, since_ms, collection, trashed: trashed? })
+    }
+
     /// Notes that the document was named in vain.
     fn mark(&self, transaction: &impl Transaction, keys: &DatabaseKeys) {
         if !self.trashed.in_vain {
             let trashed = Some(Trashed { in_vain: true, ..self.trashed.clone() });
-            let row = TrashRow { trashed, ..self.row.clone() };
+            let row = TrashRow { since_ms: self.since_ms, collection: self.collection, trashed };
             transaction.set(keys.key(DatabaseKey::Trash(&self.id)), row.write());
         }
     }
@@ -232,7 +238,7 @@ impl<D: Database> Attempt<'_, '_, D> {
         for (id, row) in rows {
             match row {
                 Ok(TrashRow { trashed: None, .. }) => reviving.cleared.push(id),
-                Ok(row @ TrashRow { trashed: Some(_), .. }) => {
+                Ok(row) => {
                     let Some(named) = Named::of(id, row) else { continue };
                     // The same transaction may write the document itself.
                     match own.get(named.id.as_str()) {
@@ -254,13 +260,6 @@ impl<D: Database> Attempt<'_, '_, D> {
             reviving.in_vain.extend(left);
         }
         Ok(reviving)
-    }
-}
-
-impl Named {
-    fn of(id: String, row: TrashRow) -> Option<Named> {
-        let trashed = row.trashed.clone()?;
-        Some(Named { id, row, trashed })
     }
 }
 

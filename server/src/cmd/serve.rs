@@ -126,12 +126,12 @@ pub struct Serve {
 
     /// How long a request waits for a FoundationDB cluster that does not answer, before its 503
     #[arg(long, value_name = "TIME", env = "COUCH_LAYER_STORE_TIMEOUT", default_value = "10s",
-          value_parser = units::seconds)]
+          value_parser = units::time_from(LEAST_WAIT))]
     store_timeout: Duration,
 
     /// How long after a server's end the others on its cluster take over its jobs
     #[arg(long, value_name = "TIME", env = "COUCH_LAYER_JOB_LEASE", default_value = "10s",
-          value_parser = units::seconds)]
+          value_parser = units::time_from(LEAST_WAIT))]
     job_lease: Duration,
 
     /// A file with these options and CouchDB's settings, in TOML. The environment and flags override it
@@ -218,6 +218,9 @@ impl StoreFailed {
 
 /// Ends when the process is told to stop, once its handlers are there.
 type StopSignal = Option<Pin<Box<dyn Future<Output = ()> + Send>>>;
+
+/// The least time for which a cluster, or another server, may be waited for.
+const LEAST_WAIT: Duration = Duration::from_secs(1);
 
 /// Time between two checks whether the store has failed.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);

@@ -184,15 +184,16 @@ impl Standby {
         let mut follower = None;
         loop {
             let step = async {
-                if follower.is_none() {
-                    let repository = self.follow.open().await?;
-                    follower = Some(Follower::new(repository, store.clone(), &self.folder).await?);
-                    tracing::info!(from = self.follow.from, "the standby follows");
-                }
-                match &mut follower {
-                    Some(follower) => follower.follow().await,
-                    None => Ok(Followed::UpToDate),
-                }
+                let follower = match &mut follower {
+                    Some(follower) => follower,
+                    empty => {
+                        let repository = self.follow.open().await?;
+                        let new = Follower::new(repository, store.clone(), &self.folder).await?;
+                        tracing::info!(from = self.follow.from, "the standby follows");
+                        empty.insert(new)
+                    }
+                };
+                follower.follow().await
             };
             let (mut stopped, asked) = (self.stopped.clone(), &mut self.asked);
             let outcome = tokio::select! {

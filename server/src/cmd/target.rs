@@ -11,7 +11,7 @@ use replicate::Endpoint;
 
 use super::source::SourceArgs;
 use crate::cmd::{Failure, failure};
-use crate::http::{Identity, USERS, Verifier, by_command, checked_setting};
+use crate::http::{Identity, USER_PREFIX, USERS, Verifier, by_command, checked_setting};
 
 /// The configuration by section and key.
 pub(super) type Configuration = BTreeMap<(String, String), String>;
@@ -132,7 +132,7 @@ impl Target {
 
     /// For each name, whether `_users` has a user of it.
     pub(super) async fn are_users(&self, names: &[&str]) -> Result<Vec<bool>, Failure> {
-        let ids: Vec<String> = names.iter().map(|name| format!("org.couchdb.user:{name}")).collect();
+        let ids: Vec<String> = names.iter().map(|name| format!("{USER_PREFIX}{name}")).collect();
         let winners = match self {
             Target::Store { layer, .. } => match layer.database(USERS).await {
                 Ok(users) => peer::Local::new(users).winners(&ids).await,

@@ -40,8 +40,7 @@ impl VaultArgs {
         let source = self.source.open(&self.database, if_none).await?;
         let chunks = ChunkStore::new(source.document_store());
         let Some(file) = &self.passphrase_file else { return Ok((source, chunks)) };
-        let passphrase = String::from_utf8(passphrase::read(file).map_err(failure)?);
-        let passphrase = passphrase.map_err(|error| failure(format!("{}: {error}", file.display())))?;
+        let passphrase = passphrase::read_text(file).map_err(failure)?;
         Ok((source, chunks.unlock(&passphrase).await?))
     }
 }

@@ -77,9 +77,7 @@ impl Collect {
         progress::print(&if self.json { found.to_json().to_string() } else { report(&found) })?;
         if found.census.is_known() { Ok(()) } else { Err(failure("it is unknown which chunks no file needs")) }
     }
-}
 
-impl Collect {
     async fn schedule(self, every: Option<Duration>) -> Result<(), Failure> {
         let source = self.vault.open(IfNoDatabase::Fail).await?.0;
         let holds = source.schedule_vault(every, self.grace).await?;
@@ -87,10 +85,7 @@ impl Collect {
             Some(every) => format!("The server collects the chunks every {}", humantime::format_duration(every)),
             None => "The server no longer collects the chunks".to_owned(),
         }];
-        if !holds.is_empty() {
-            lines.push("Nothing may be removed now:".into());
-            lines.extend(holds.iter().map(|hold| format!("  {}", shown(hold))));
-        }
+        tell_holds(&mut lines, holds.iter().map(String::as_str));
         Ok(progress::print(&lines.join("\n"))?)
     }
 
@@ -130,8 +125,7 @@ fn collected(done: &Value) -> String {
     let mut lines = vec![format!("{} are needed by files", amount(&done["referenced"]))];
     let holds = done["holds"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !holds.is_empty() {
-        lines.push("Nothing may be removed now:".into());
-        lines.extend(holds.iter().map(|hold| format!("  {}", shown(hold.as_str().unwrap_or_default()))));
+        tell_holds(&mut lines, holds.iter().map(|hold| hold.as_str().unwrap_or_default()));
         return lines.join("\n");
     }
     let trash = &told["trash"];
@@ -166,6 +160,15 @@ fn collected(done: &Value) -> String {
     lines.join("\n")
 }
 
+/// Says what holds a collection back; nothing if nothing does.
+fn tell_holds<'h>(lines: &mut Vec<String>, holds: impl IntoIterator<Item = &'h str>) {
+    let mut holds = holds.into_iter().peekable();
+    if holds.peek().is_some() {
+        lines.push("Nothing may be removed now:".into());
+        lines.extend(holds.map(|hold| format!("  {}", shown(hold))));
+    }
+}
+
 fn report(found: &WouldCollect) -> String {
     let amount = |amount: &Amount| format!("{} chunks ({})", HumanCount(amount.count), DecimalBytes(amount.bytes));
     let census = &found.census;
@@ -180,15 +183,12 @@ fn report(found: &WouldCollect) -> String {
     if census.is_known() && census.unreferenced.count > SHOWN as u64 {
         lines.push("  and others".into());
     }
-    lines.push("Before one of them may be removed, these devices must send all that they have:".into());
+    lines.push("Devices of the vault:".into());
     lines.extend(found.devices.iter().take(SHOWN).map(|device| format!("  {}", shown(&device.title()))));
     if found.devices.len() > SHOWN {
         lines.push(format!("  and {} others", HumanCount((found.devices.len() - SHOWN) as u64)));
     }
-    if !found.holds.is_empty() {
-        lines.push("Nothing may be removed now:".into());
-        lines.extend(found.holds.iter().map(|hold| format!("  {}", shown(hold))));
-    }
+    tell_holds(&mut lines, found.holds.iter().map(String::as_str));
     lines.push("Nothing was removed".into());
     lines.join("\n")
 }

@@ -62,10 +62,11 @@ fn to_json(found: &Diagnosis, left: Option<Value>) -> Value {
     told
 }
 
-/// What to say of the trash if lists of chunks cannot be read.
+/// What to say of the trash if lists of chunks cannot be read: as [`chunks::Trash::warning`], from its JSON.
 fn trash_advice(found: &Diagnosis, left: Option<&Value>) -> Option<&'static str> {
-    let is_empty = left?["trash"]["deleted"]["count"].as_u64().unwrap_or_default() == 0;
-    (found.census.files.unread.count > 0 && !is_empty).then_some(TRASH_ADVICE)
+    let trash = &left?["trash"];
+    let may_have_text = [&trash["deleted"]["count"], &trash["unreadable"]].into_iter().any(|n| n.as_u64() > Some(0));
+    (found.census.files.unread.count > 0 && may_have_text).then_some(TRASH_ADVICE)
 }
 
 /// A line for a number of things and their bytes.
@@ -95,17 +96,16 @@ fn collections(left: &Value) -> Vec<String> {
     let last = &collect["last"];
     let holds = last["holds"].as_array().map(Vec::as_slice).unwrap_or_default();
     if last["at"].is_u64() {
-        let outcome = match last["error"].as_str() {
-            Some(error) => match (&last["collected"]["condemned"], &last["collected"]["deleted"]["count"]) {
-                (Value::Null, _) => shown(error).to_string(),
-                (condemned, deleted) => format!("{condemned} condemned, {deleted} deleted, then: {}", shown(error)),
-            },
-            None if !holds.is_empty() => "nothing was removed".into(),
-            None => format!(
-                "{} condemned, {} deleted",
-                HumanCount(number(&last["collected"]["condemned"])),
-                HumanCount(number(&last["collected"]["deleted"]["count"]))
-            ),
+        let done = &last["collected"];
+        let counts = done.is_object().then(|| {
+            let count = |value: &Value| HumanCount(number(value)).to_string();
+            format!("{} condemned, {} deleted", count(&done["condemned"]), count(&done["deleted"]["count"]))
+        });
+        let outcome = match (last["error"].as_str(), counts) {
+            (Some(error), None) => shown(error).to_string(),
+            (Some(error), Some(counts)) => format!("{counts}, then: {}", shown(error)),
+            (None, _) if !holds.is_empty() => "nothing was removed".into(),
+            (None, counts) => counts.unwrap_or_default(),
         };
         lines.push(format!("  last run {}: {outcome}", time(&last["at"])));
         lines.extend(holds.iter().map(|hold| format!("    {}", text(hold))));

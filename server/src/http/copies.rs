@@ -63,7 +63,7 @@ fn of_ship(ship: &ShipState, figures: &mut Vec<Figure>) {
     states("couch_layer_ship_state", "1 for the state of shipping", &Outcome::STATES, outcome.state(), figures);
     let until = "everything acknowledged until then is in the place, in seconds since 1970; 0 until tables are there";
     figures.push(Figure::gauge("couch_layer_ship_until_seconds", until, seconds(shipped.until_ms)));
-    let behind = "time since then, or since the server began";
+    let behind = "time since couch_layer_ship_until_seconds, or since shipping began if that is later";
     let behind_seconds = since(shipped.until_ms.max(ship.began_ms));
     figures.push(Figure::gauge("couch_layer_ship_behind_seconds", behind, behind_seconds));
     let mut counter = |name, help, value| figures.push(Figure::counter(name, help, value));
@@ -78,9 +78,9 @@ fn of_standby(standby: &StandbyState, figures: &mut Vec<Figure>) {
     let outcome = standby.outcome.lock().clone();
     let states_of = "1 for the state of this standby";
     states("couch_layer_standby_state", states_of, &FollowOutcome::STATES, outcome.state(), figures);
-    let until = "time of the last segment that this standby has, by the first server, in seconds since 1970";
+    let until = "time of the last segment that this standby has, by the first server's clock, in seconds since 1970";
     figures.push(Figure::gauge("couch_layer_standby_until_seconds", until, seconds(outcome.until_ms)));
-    let behind = "time since this standby had everything in the place, or since it began";
+    let behind = "time since this standby last had everything in the place, or since it began to follow";
     let behind_seconds = since(outcome.looked_ms.max(standby.began_ms));
     figures.push(Figure::gauge("couch_layer_standby_behind_seconds", behind, behind_seconds));
     let mut counter = |name, help, value| figures.push(Figure::counter(name, help, value));

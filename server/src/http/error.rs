@@ -253,10 +253,9 @@ impl From<model::Error> for ApiError {
         }
         answer.0.no_database = *error.kind() == ErrorKind::NotFound(NotFound::Database);
         answer.0.moved = matches!(error.kind(), ErrorKind::Moved(_));
-        let is_store = matches!(error.kind(), ErrorKind::Store(_));
-        answer.0.timed_out =
-            matches!(error.kind(), ErrorKind::Store(store) if store.code() == kv_api::error::TRANSACTION_TIMED_OUT);
-        if is_moving || (status == StatusCode::SERVICE_UNAVAILABLE && (is_refusal || is_store)) {
+        let store = if let ErrorKind::Store(store) = error.kind() { Some(store.code()) } else { None };
+        answer.0.timed_out = store == Some(kv_api::error::TRANSACTION_TIMED_OUT);
+        if is_moving || (status == StatusCode::SERVICE_UNAVAILABLE && (is_refusal || store.is_some())) {
             answer.0.headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         answer

@@ -300,7 +300,8 @@ async fn admit_and_route(
     if uri.path() == "/_utils" && request.method == Method::GET {
         return Ok(console::redirect());
     }
-    // The figures of the process, and the console, are most wanted during an outage. The name of a user is looked up.
+    // The figures of the process, and the console, are most wanted during an outage. So is `GET /`, unless it has a
+    // login: the store would have to know the user.
     let is_of_process = match segments.first().map(AsRef::as_ref) {
         None => !request.headers.contains_key(AUTHORIZATION),
         first => matches!(first, Some("_node" | "_utils")),

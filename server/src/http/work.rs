@@ -5,10 +5,10 @@
 //!     ▲                   └─ watch the job's row, and stop the run when it should stop
 //!     └ when a job became pending or is due, or a run ended
 //!
-//!   every minute        if there is no room, continuous replications make room for waiting ones
-//!   every ten seconds   renew the lease, if there is one; look for servers whose lease has expired, and for room made by
-//!                       a setting
-//!   stop                runs stop between two steps; unfinished jobs are given back
+//!   every minute             if there is no room, continuous replications make room for waiting ones
+//!   every third of a lease   renew the lease, if there is one; look for servers whose lease has expired, and for
+//!                            room made by a setting
+//!   stop                     runs stop between two steps; unfinished jobs are given back
 //! ```
 //!
 //! The registry is in the server's own store ([`jobs`]), so servers of one cluster share the work. A store to which a

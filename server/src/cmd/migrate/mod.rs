@@ -45,7 +45,7 @@ use super::replicate::shown_by;
 use super::source::SourceArgs;
 use super::target::{Target, TargetDatabase};
 use crate::cmd::{Failure, failure, stop_signal};
-use crate::http::{USERS, is_of_replications};
+use crate::http::{Security, USERS, is_of_replications};
 
 /// Under this name documents of `_replicator` arrive, which start nothing there.
 const PAUSED: &str = "paused_replicator";
@@ -308,7 +308,7 @@ async fn set_rights(
         Err(why) if is_new || is_same(&here, &for_administrators) => {
             remark(&format!("{name}: {why}; it is for administrators until you set _security"));
         }
-        Err(why) if is_open(&here) => {
+        Err(why) if Security::new(here.clone()).is_public() => {
             return Err(failure(format!(
                 "{why}, and the database of this name here is everybody's. Set _security of the one here first"
             )));
@@ -320,7 +320,7 @@ async fn set_rights(
                 to.set_security(there).await?;
             }
         }
-        Ok(there) if !is_same(there, &here) && !is_open(there) => {
+        Ok(there) if !is_same(there, &here) && !Security::new(there.clone()).is_public() => {
             return Err(failure(
                 "a database of this name exists here, and its _security is not that of the old server. Set it to the \
                  same, or delete the one here"
@@ -333,7 +333,7 @@ async fn set_rights(
         }
         Ok(_) => {}
     }
-    if there.is_ok_and(is_open) {
+    if there.is_ok_and(|there| Security::new(there.clone()).is_public()) {
         remark(&format!("{name}: everybody may read and write it, as on the old server"));
     }
     Ok(())
@@ -372,15 +372,6 @@ fn possible_revs_limit(there: u64) -> u64 {
 fn is_same(one: &JsonText, other: &JsonText) -> bool {
     let read = |text: &JsonText| serde_json::from_slice::<serde_json::Value>(text.as_bytes()).ok();
     one == other || read(one).is_some_and(|one| Some(one) == read(other))
-}
-
-/// Whether a database of these rights has no members, and so is everybody's.
-fn is_open(security: &JsonText) -> bool {
-    // The older name counts only in place of the other.
-    let members = security.get("members").or_else(|| security.get("readers"));
-    !members.is_some_and(|members| {
-        ["names", "roles"].into_iter().filter_map(|list| members.get(list)).any(|list| list.elements().next().is_some())
-    })
 }
 
 /// Copies the settings, and returns the number of those that could not be set.
@@ -430,13 +421,5 @@ mod tests {
         assert!(
             !is_same(&format!("{{{admins}}}"), &format!("{{{members}}}")) && !is_same("{}", &format!("{{{members}}}"))
         );
-    }
-
-    #[test]
-    fn a_database_without_members_is_open() {
-        let is_open = |text: &str| is_open(&JsonText::parse(text.as_bytes()).unwrap());
-        assert!(is_open("{}") && is_open(r#"{"admins":{"names":["a"]},"members":{"names":[],"roles":[]}}"#));
-        assert!(!is_open(r#"{"members":{"roles":["a"]}}"#) && !is_open(r#"{"readers":{"names":["a"]}}"#));
-        assert!(!is_open(default_security().as_str()));
     }
 }

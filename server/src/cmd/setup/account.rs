@@ -13,14 +13,11 @@ use crate::cmd::progress::{print, remark};
 use crate::cmd::source::SourceArgs;
 use crate::cmd::target::Target;
 use crate::cmd::{Failure, failure};
-use crate::http::{ADMINS, USERS};
+use crate::http::{ADMINS, Security, USER_PREFIX, USERS, Verifier};
 use crate::passphrase;
 
 /// The variable with the user's password.
 const PASSWORD_VARIABLE: &str = "COUCH_LAYER_USER_PASSWORD";
-
-/// Members of a user's document that belong to its former password.
-const OF_PASSWORD: [&str; 6] = ["derived_key", "iterations", "password_scheme", "password_sha", "pbkdf2_prf", "salt"];
 
 /// Options that name the place and the user.
 #[derive(Debug, Args)]
@@ -104,7 +101,8 @@ impl AccountArgs {
             && !(is_on("chttpd", "enable_cors") && is_on("cors", "credentials"))
         {
             return Err(failure(
-                "cors/origins has *, so each page could use the server as the user of its browser: name the origins first",
+                "cors/origins has *, so with cors/credentials every page could send passwords to the server: name the \
+                 origins first",
             ));
         }
         account.put_user(&target, given, self.new_password).await?;
@@ -115,11 +113,10 @@ impl AccountArgs {
             )));
         }
         for (section, key, wanted) in settings {
-            let present = present.get(&((*section).to_owned(), (*key).to_owned())).map(String::as_str);
-            match wanted.change(present) {
-                Some(value) => {
-                    target.configure(section, key, &value).await?;
-                    account.done.push(format!("setting {section}/{key}: {value}"));
+            match wanted.change(value(section, key)) {
+                Some(changed) => {
+                    target.configure(section, key, &changed).await?;
+                    account.done.push(format!("setting {section}/{key}: {changed}"));
                 }
                 None => account.already.push(format!("setting {section}/{key}")),
             }
@@ -142,11 +139,10 @@ impl AccountArgs {
     }
 
     fn given_password(&self) -> Result<Option<String>, Failure> {
-        let Some(file) = &self.password_file else {
-            return Ok(std::env::var(PASSWORD_VARIABLE).ok().filter(|password| !password.is_empty()));
-        };
-        let password = String::from_utf8(passphrase::read(file).map_err(failure)?);
-        Ok(Some(password.map_err(|error| failure(format!("{}: {error}", file.display())))?))
+        match &self.password_file {
+            Some(file) => passphrase::read_text(file).map(Some).map_err(failure),
+            None => Ok(std::env::var(PASSWORD_VARIABLE).ok().filter(|password| !password.is_empty())),
+        }
     }
 }
 
@@ -158,7 +154,7 @@ impl Account {
         if users.is_new {
             self.done.push(format!("database {USERS}: created"));
         }
-        let id = format!("org.couchdb.user:{name}");
+        let id = format!("{USER_PREFIX}{name}");
         let present = live(&*users.peer, &id).await?;
         let mut document = json!({"name": name, "type": "user", "roles": []});
         let password = match (&present, given) {
@@ -180,7 +176,7 @@ impl Account {
         if let Some(user) = &present {
             document = serde_json::from_slice(user.body.as_bytes())?;
             let members = document.as_object_mut().ok_or_else(|| failure(format!("{id} is not an object")))?;
-            members.retain(|member, _| !OF_PASSWORD.contains(&member.as_str()));
+            members.retain(|member, _| !Verifier::MEMBERS.contains(&member.as_str()));
             members.insert("_rev".to_owned(), user.rev.to_string().into());
         }
         document["_id"] = id.as_str().into();
@@ -204,9 +200,9 @@ impl Account {
             true => self.done.push(format!("database {}: created", self.database)),
             false => self.already.push(format!("database {}", self.database)),
         }
-        let security = database.security().await?.unwrap_or_else(JsonText::empty_object);
-        let mut security: Value = serde_json::from_slice(security.as_bytes())?;
-        if !database.is_new && is_public(&security) && !database.is_empty().await? {
+        let stored = database.security().await?.unwrap_or_else(JsonText::empty_object);
+        let mut security: Value = serde_json::from_slice(stored.as_bytes())?;
+        if !database.is_new && Security::new(stored).is_public() && !database.is_empty().await? {
             return Err(failure(format!(
                 "everyone may use the database {}, and a first member would close it to the others: name its members \
                  first",
@@ -274,15 +270,6 @@ async fn live(peer: &dyn Peer, id: &str) -> Result<Option<Revision>, Failure> {
     }
 }
 
-/// Whether a security object names no members. `readers` is their name from before CouchDB 1.2.
-fn is_public(security: &Value) -> bool {
-    let members = security.get("members").or_else(|| security.get("readers"));
-    let names_any = |list: &str| {
-        members.and_then(|members| members.get(list)?.as_array()).is_some_and(|entries| !entries.is_empty())
-    };
-    !names_any("names") && !names_any("roles")
-}
-
 /// Adds a name to `members` or `admins` of a security object. Returns whether it was missing.
 fn add_name(security: &mut Value, of: &str, name: &str) -> Result<bool, Failure> {
     let wrong = || failure("the security object of the database is not one");
@@ -324,16 +311,6 @@ mod tests {
         assert_eq!(earlier, json!({"members": {"names": ["anna", "bert"]}}), "anna is one still");
         for wrong in [json!([]), json!({"members": []}), json!({"members": {"names": "anna"}})] {
             assert!(add_name(&mut wrong.clone(), "members", "bert").is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_database_is_public_if_it_names_no_member() {
-        for public in [json!({}), json!({"members": {"names": [], "roles": []}}), json!({"admins": {"names": ["a"]}})] {
-            assert!(is_public(&public), "{public}");
-        }
-        for closed in [json!({"members": {"roles": ["_admin"]}}), json!({"readers": {"names": ["anna"]}})] {
-            assert!(!is_public(&closed), "{closed}");
         }
     }
 }

@@ -78,13 +78,7 @@ fn settings() -> Vec<(&'static str, &'static str, Wanted)> {
 
 impl Livesync {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let given = match &self.passphrase_file {
-            Some(file) => Some(
-                String::from_utf8(passphrase::read(file).map_err(failure)?)
-                    .map_err(|error| failure(format!("{}: {error}", file.display())))?,
-            ),
-            None => None,
-        };
+        let given = self.passphrase_file.as_deref().map(passphrase::read_text).transpose().map_err(failure)?;
         // The plugin compacts the database, which only its administrators may do.
         let account = self.account.prepare(&self.vault, true, &settings()).await?;
         // Another passphrase would let a device write what the others cannot read.
@@ -137,8 +131,10 @@ impl Livesync {
             remark("the link is too long for a QR code");
             return Ok(());
         };
+        if !terminal.is_term() {
+            return Ok(print(&code)?);
+        }
         match qr::for_terminal(&code, &terminal) {
-            _ if !terminal.is_term() => print(&code)?,
             Ok(code) => print(&code)?,
             Err(columns) => remark(&format!("the link as a QR code needs a terminal with {columns} columns")),
         }

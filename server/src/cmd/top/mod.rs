@@ -25,6 +25,7 @@ use super::progress::remark;
 use super::source::with_own_user;
 use super::tls_args::TrustArgs;
 use crate::cmd::Failure;
+use crate::units;
 
 /// The shortest interval: a sample costs the server some milliseconds.
 const LEAST_INTERVAL: Duration = Duration::from_millis(100);
@@ -38,7 +39,7 @@ pub(crate) struct Top {
     #[arg(long, value_name = "URL")]
     url: Address,
     /// The time between two samples
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = interval)]
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = units::time_from(LEAST_INTERVAL))]
     interval: Duration,
     /// Print one report, of one interval, and end
     #[arg(long)]
@@ -48,14 +49,6 @@ pub(crate) struct Top {
     json: bool,
     #[command(flatten)]
     trust: TrustArgs,
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(time) if time >= LEAST_INTERVAL => Ok(time),
-        Ok(_) => Err(format!("it must be at least {}", humantime::format_duration(LEAST_INTERVAL))),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 /// What the server says at one moment.

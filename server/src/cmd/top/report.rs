@@ -141,7 +141,7 @@ impl Report {
         }
     }
 
-    /// Rates are a second, times in milliseconds.
+    /// Rates are per second, times in milliseconds.
     pub(super) fn to_json(&self, place: &str) -> Value {
         let rounded = |numbers: &BTreeMap<&'static str, Option<f64>>| -> BTreeMap<&'static str, Option<f64>> {
             numbers.iter().map(|(name, number)| (*name, number.map(round))).collect()

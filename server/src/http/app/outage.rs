@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::header::{HeaderValue, RETRY_AFTER};
-use kv_api::{AnyDatabase, Read, Runner, Transaction, TransactionOption};
+use kv_api::{AnyDatabase, Read, Runner, Transaction};
 use model::Layer;
 
 use crate::http::error::{ApiError, Result};
@@ -39,9 +39,10 @@ impl Outage {
         Err(refusal.with_header(RETRY_AFTER, HeaderValue::from_static("1")))
     }
 
-    /// Refuses requests from now on if the store does not answer, until it does. Called when the store had no answer
-    /// for a request within its whole time: there may be other reasons, such as very many conflicts. Not for a slow
-    /// answer to `_up`: a recovering cluster would have served the others in time.
+    /// Tries the store, unless that is under way. If a try fails, requests are refused until one succeeds. Called when
+    /// a request had no answer within its whole time. That may have other reasons, such as very many conflicts, so only
+    /// a try decides. A slow `/_up` is no reason to call it: while a cluster recovers, other requests are still served
+    /// in time.
     pub(crate) fn suspect(self: &Arc<Self>, layer: &Layer<AnyDatabase>) {
         if self.tries.swap(true, Ordering::AcqRel) {
             return;
@@ -68,10 +69,8 @@ impl Outage {
 /// The store's error, for the log.
 pub(crate) async fn try_store(layer: &Layer<AnyDatabase>) -> std::result::Result<(), String> {
     // Any key will do. It need not exist.
-    let read = Runner::new(layer.engine()).run(|transaction, _| async move {
-        transaction.set_option(TransactionOption::Timeout(ANSWER));
-        transaction.get(b"", Read::Snapshot).await
-    });
+    let read =
+        Runner::new(layer.engine()).run(|transaction, _| async move { transaction.get(b"", Read::Snapshot).await });
     match tokio::time::timeout(ANSWER, read).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(error.to_string()),

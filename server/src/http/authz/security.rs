@@ -234,4 +234,14 @@ mod tests {
         let known = known.0.lock();
         assert!(known.objects.len() < 33_000 && known.objects.len() == known.order.len(), "{}", known.objects.len());
     }
+
+    #[test]
+    fn a_database_without_members_is_open() {
+        let is_open = |text: &str| Security::new(JsonText::parse(text.as_bytes()).unwrap()).is_public();
+        assert!(is_open("{}") && is_open(r#"{"admins":{"names":["a"]},"members":{"names":[],"roles":[]}}"#));
+        assert!(is_open(r#"{"members":{"names":[],"roles":[]}}"#) && is_open(r#"{"admins":{"names":["a"]}}"#));
+        assert!(!is_open(r#"{"members":{"roles":["a"]}}"#) && !is_open(r#"{"readers":{"names":["a"]}}"#));
+        assert!(!is_open(r#"{"members":{"roles":["_admin"]}}"#));
+        assert!(!is_open(model::default_security().as_str()));
+    }
 }

@@ -48,6 +48,9 @@ pub(crate) const MEMORY: usize = CENSUS_MEMORY + TAKEN_MEMORY;
 
 const UNREADABLE: &str = "the vault cannot be read as a whole at the moment; the log says why";
 
+/// Why a collection ended early: another one has begun, or a list became unreadable.
+const ENDED: &str = "another collection or an edit ended the run; the next one goes on, and the log says which it was";
+
 /// Why a database that moved is not collected: the server of the other store may serve it too.
 pub(crate) const ELSEWHERE: &str = "the database has moved to another store, and a server collects only what is in its own store: set it on the server \
      of that store, and here to off";
@@ -207,10 +210,8 @@ fn cannot(name: &str, error: &Error) -> (String, bool) {
         (_, Some(507)) => ("the disk is full".into(), false),
         // It may have paths of this machine.
         (StoreErrorKind::Refused, Some(500)) => (UNREADABLE.into(), false),
-        // 400: another collection has begun, or a list became unreadable; the next census says which one.
-        (StoreErrorKind::Unavailable | StoreErrorKind::NoDatabase, _) | (_, Some(400 | 503)) => {
-            (UNREADABLE.into(), true)
-        }
+        (_, Some(400)) => (ENDED.into(), true),
+        (StoreErrorKind::Unavailable | StoreErrorKind::NoDatabase, _) | (_, Some(503)) => (UNREADABLE.into(), true),
         _ => (peer::cut(&store.to_string(), peer::MOST_TEXT).into_owned(), false),
     }
 }

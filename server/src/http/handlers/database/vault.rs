@@ -128,7 +128,8 @@ pub(crate) async fn schedule(request: &mut Request, db: &str) -> Result<Response
         (None, Vec::new())
     } else {
         let every_ms = time(&body, "collect")?.filter(|every_ms| *every_ms >= SHORTEST_MS);
-        let every_ms = every_ms.ok_or_else(|| ApiError::bad_request("`collect` must be 60s at least"))?;
+        let every_ms = every_ms
+            .ok_or_else(|| ApiError::bad_request(format!("`collect` must be {}s at least", SHORTEST_MS / 1_000)))?;
         if collect_vaults::is_elsewhere(&request.app, db).await? {
             return Err(ApiError::precondition_failed(ELSEWHERE));
         }
