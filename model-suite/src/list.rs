@@ -231,6 +231,7 @@ macro_rules! __scenarios {
             "Economy" economy {
                 a_thousand_updates_and_a_delete_leave_two_rows,
                 an_update_reads_as_much_with_any_number_of_branches,
+                a_first_revision_is_read_by_its_body_alone,
             }
             "Collections of what nobody names" collecting {
                 what_is_collected_comes_back_on_every_way_of_writing,
