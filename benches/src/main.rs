@@ -13,6 +13,8 @@ mod growth;
 mod http;
 #[cfg(feature = "lsm")]
 mod layouts;
+#[cfg(feature = "lsm")]
+mod limits;
 mod report;
 mod sizes;
 mod space;
@@ -59,6 +61,9 @@ enum Command {
     /// The cost of kinds of documents in both layouts: instructions of each use (needs valgrind), bytes at rest
     #[cfg(feature = "lsm")]
     Layouts(layouts::Options),
+    /// The server and the store beside the limits that the machine and the libraries set
+    #[cfg(feature = "lsm")]
+    Limits(limits::Options),
     /// The disk space left by deleted documents and a dropped database
     Space(space::Options),
     /// Views as they grow: the build, a range, a grouped reduction, an update after one edit
@@ -89,6 +94,8 @@ fn main() -> anyhow::Result<()> {
         Command::Costs(options) => costs::run(options),
         #[cfg(feature = "lsm")]
         Command::Layouts(options) => layouts::run(options),
+        #[cfg(feature = "lsm")]
+        Command::Limits(options) => runtime.block_on(limits::run(options)),
         Command::Space(options) => space::run(options),
         Command::Views(options) => views::run(options),
         #[cfg(feature = "fdb")]
