@@ -45,6 +45,8 @@ enum Command {
     Replications(http::replications::Options),
     /// Logins by the thousand beside requests with proven passwords
     Logins(http::logins::Options),
+    /// Many small databases: creation, start, memory, listing
+    Databases(http::databases::Options),
     /// The server's memory while clients read long answers slowly
     SlowClients(http::slow::Options),
     /// Instructions of hot operations, compared with committed figures (needs valgrind)
@@ -85,6 +87,7 @@ fn main() -> anyhow::Result<()> {
         Command::Attachments(options) => runtime.block_on(http::attachments::run(options)),
         Command::Replications(options) => runtime.block_on(http::replications::run(options)),
         Command::Logins(options) => runtime.block_on(http::logins::run(options)),
+        Command::Databases(options) => runtime.block_on(http::databases::run(options)),
         Command::SlowClients(options) => runtime.block_on(http::slow::run(options)),
         Command::Counts(options) => counts::run(options),
         Command::Growth(options) => growth::run(options),
