@@ -6,4 +6,5 @@ pub(crate) mod consumer;
 pub(crate) mod epoch;
 pub(crate) mod events;
 pub(crate) mod seq;
+pub(crate) mod tail;
 pub(crate) mod watcher;
