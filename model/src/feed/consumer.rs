@@ -19,7 +19,7 @@ use json::JsonText;
 use kv_api::{Database, RetryError};
 
 use crate::error::{Error, ErrorKind, NotFound, Result};
-use crate::feed::changes::{Change, ChangesRequest, Since};
+use crate::feed::change::{Change, ChangesRequest, Since};
 use crate::feed::seq::Seq;
 use crate::limits::LOCAL_PREFIX;
 use crate::read::local::LocalDocument;

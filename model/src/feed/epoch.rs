@@ -21,7 +21,7 @@ use futures_util::future::{BoxFuture, Shared};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::Result;
-use crate::feed::changes::ChangesRequest;
+use crate::feed::change::ChangesRequest;
 use crate::feed::seq::Seq;
 use crate::feed::tail::Tail;
 

@@ -1,5 +1,6 @@
 //! Feeds: the changes of a database, the events of all databases, and waiting for them.
 
+pub(crate) mod change;
 pub(crate) mod changes;
 pub(crate) mod complete;
 pub(crate) mod consumer;

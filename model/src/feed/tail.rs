@@ -27,7 +27,7 @@ use futures_util::future::Shared;
 use kv_api::BoxFuture;
 use parking_lot::Mutex;
 
-use crate::feed::changes::{Change, ChangesBatch, ChangesRequest, Since};
+use crate::feed::change::{Change, ChangesBatch, ChangesRequest, Since};
 use crate::feed::seq::Seq;
 use crate::read::document::Document;
 
@@ -54,8 +54,11 @@ pub(crate) struct Tail {
 #[derive(Default)]
 struct State {
     kept: Span,
-    reading: Option<Shared<BoxFuture<Option<Arc<Span>>>>>,
+    /// The read of the rows after them, and when it began.
+    reading: Option<(Instant, Reading)>,
 }
+
+type Reading = Shared<BoxFuture<Option<Arc<Span>>>>;
 
 /// The rows of a part of the feed: those after `after`, up to `last`.
 #[derive(Default)]
@@ -116,30 +119,35 @@ impl Tail {
     ) -> Option<ChangesBatch> {
         let reading = {
             let mut state = self.state.lock();
-            let State { kept, reading } = &mut *state;
-            kept.forget_old(Instant::now());
+            let (State { kept, reading }, now) = (&mut *state, Instant::now());
+            kept.forget_old(now);
+            if since < kept.after {
+                return None;
+            }
+            if since < kept.last {
+                return Some(kept.batch(request, since));
+            }
             match reading {
-                _ if since < kept.after => return None,
-                _ if since < kept.last => return Some(kept.batch(request, since)),
-                Some(reading) => reading.clone(),
-                None => {
+                Some((begun, reading)) if now.saturating_duration_since(*begun) <= KEPT => reading.clone(),
+                // If there is one, nobody has driven it for a while, or it is slow.
+                _ => {
                     if kept.rows.is_empty() {
                         // It has nothing for anybody, and may be far behind.
                         *kept = Span { after: since, last: since, ..Span::default() };
                     }
                     let after = kept.last;
-                    let batch =
-                        read(ChangesRequest { since: after.into(), limit: Some(ROWS_READ), ..self.shape.clone() });
+                    let shape = self.shape.clone();
+                    let batch = read(ChangesRequest { since: after.into(), limit: Some(ROWS_READ), ..shape });
                     // Not strong: the tail has the future.
                     let tail = Arc::downgrade(self);
                     let span = async move {
-                        let span = batch.await.and_then(|batch| Span::read(after, batch, Instant::now())).map(Arc::new);
+                        let span = batch.await.and_then(|batch| Span::read(after, batch, now)).map(Arc::new);
                         if let Some(tail) = tail.upgrade() {
-                            tail.end(span.as_deref());
+                            tail.end(now, span.as_deref());
                         }
                         span
                     };
-                    reading.insert(span.boxed().shared()).clone()
+                    reading.insert((now, span.boxed().shared())).1.clone()
                 }
             }
         };
@@ -148,19 +156,21 @@ impl Tail {
         (since < span.last || !span.more).then(|| span.batch(request, since))
     }
 
-    /// Ends the read, which has these rows.
-    fn end(&self, span: Option<&Span>) {
+    /// Ends the read that began then, which has these rows.
+    fn end(&self, begun: Instant, span: Option<&Span>) {
         let mut state = self.state.lock();
-        state.reading = None;
-        if let Some(span) = span {
+        if state.reading.as_ref().is_some_and(|(other, _)| *other == begun) {
+            state.reading = None;
+        }
+        if let Some(span) = span.filter(|span| span.after == state.kept.last) {
             state.kept.append(span);
         }
     }
 }
 
 impl Span {
-    /// A batch that was read after `after`. `None` if it begins elsewhere, since `after` lies ahead in this store.
-    fn read(after: Seq, batch: ChangesBatch, now: Instant) -> Option<Span> {
+    /// A batch that was read after `after`, by a read that began then. `None` if it begins elsewhere, since `after` lies ahead in this store.
+    fn read(after: Seq, batch: ChangesBatch, begun: Instant) -> Option<Span> {
         let mut last = after;
         let mut span = Span {
             after,
@@ -175,7 +185,7 @@ impl Span {
                 return None;
             }
             last = change.seq;
-            let row = Row { bytes: bytes_of(&change), change: Arc::new(change), read_at: now };
+            let row = Row { bytes: bytes_of(&change), change: Arc::new(change), read_at: begun };
             span.bytes += row.bytes;
             span.rows.push_back(row);
         }

@@ -13,7 +13,7 @@ use kv_api::{BoxFuture, Database, Read, RetryError, Transaction};
 use crate::admin::info;
 use crate::documents::Documents;
 use crate::error::Result;
-use crate::feed::changes::{ChangesBatch, ChangesRequest};
+use crate::feed::change::{ChangesBatch, ChangesRequest};
 use crate::feed::epoch::{Armed, Feed};
 use crate::feed::seq::Seq;
 use crate::feed::tail::Tail;

@@ -14,7 +14,7 @@ use kv_api::Database;
 
 use crate::documents::Documents;
 use crate::error::Result;
-use crate::feed::changes::{Change, ChangesBatch, ChangesRequest, Since};
+use crate::feed::change::{Change, ChangesBatch, ChangesRequest, Since};
 use crate::feed::watcher::Watcher;
 use crate::rows::id_set::IdSet;
 
