@@ -37,7 +37,8 @@ const ROWS_READ: usize = 200;
 /// Maximum number of rows that are kept.
 const ROWS_KEPT: usize = 500;
 
-/// Maximum number of bytes of the rows that are kept. A client that waits takes about as much for its connection.
+/// Maximum number of bytes of the rows that are kept. They are kept only while a client waits, whose connection takes
+/// memory too.
 const BYTES_KEPT: usize = 128 << 10;
 
 /// Maximum age of rows that are kept. A feed gets no row of a document that was purged, or of a database that was
@@ -109,17 +110,18 @@ impl Tail {
         self.shape == *shape
     }
 
-    /// The rows for a request after `since`. `read` reads a batch if it is needed. `None` if the caller must read for
-    /// itself.
+    /// The rows for a request after `since`, at this time. `read` reads a batch if it is needed. `None` if the caller
+    /// must read for itself.
     pub(crate) async fn batch(
         self: &Arc<Self>,
         request: &ChangesRequest,
         since: Seq,
+        now: Instant,
         read: impl FnOnce(ChangesRequest) -> BoxFuture<Option<ChangesBatch>>,
     ) -> Option<ChangesBatch> {
         let reading = {
             let mut state = self.state.lock();
-            let (State { kept, reading }, now) = (&mut *state, Instant::now());
+            let State { kept, reading } = &mut *state;
             kept.forget_old(now);
             if since < kept.after {
                 return None;
@@ -274,7 +276,7 @@ mod tests {
 
     fn kept(span: &Span) -> Vec<(usize, &str)> {
         let kept = span.rows.iter().map(|row| (row.change.seq.version() as usize, row.change.id.as_str()));
-        assert_eq!(span.bytes, span.rows.iter().map(|row| row.bytes).sum());
+        assert_eq!(span.bytes, span.rows.iter().map(|row| row.bytes).sum::<usize>());
         kept.collect()
     }
 
@@ -335,5 +337,35 @@ mod tests {
         // A store whose versions went back starts at its beginning.
         assert!(read(vec![change(1, "a"), change(6, "b")], 6).is_none());
         assert!(read(vec![], 4).is_none());
+    }
+
+    #[test]
+    fn a_read_that_nobody_drives_is_left_after_a_while() {
+        let (tail, request) = (Arc::new(Tail::new(ChangesRequest::default())), ChangesRequest::default());
+        let begin = Instant::now();
+        let (go_on, gone_on) = futures_util::future::abortable(std::future::pending::<()>());
+        // It has rows as soon as it is driven again after `gone_on`.
+        let mut first = Box::pin(tail.batch(&request, seq(0), begin, |_| {
+            async move {
+                let _ = go_on.await;
+                Some(batch(vec![change(1, "a")], 1))
+            }
+            .boxed()
+        }));
+        assert!(first.as_mut().now_or_never().is_none());
+        let joined = |at| tail.batch(&request, seq(0), begin + at, |_| unreachable!("another read"));
+        assert!(joined(KEPT).now_or_never().is_none());
+
+        let late = begin + KEPT + Duration::from_millis(1);
+        let second = |request: ChangesRequest| {
+            assert_eq!((request.since, request.limit), (Since::Seq(seq(0)), Some(ROWS_READ)));
+            async { Some(batch(vec![change(1, "a"), change(2, "b")], 2)) }.boxed()
+        };
+        let found = tail.batch(&request, seq(0), late, second).now_or_never().flatten().unwrap();
+        assert_eq!(found.last_seq, seq(2));
+        // The first one ends nothing but itself.
+        gone_on.abort();
+        assert_eq!(first.now_or_never().flatten().unwrap().last_seq, seq(1));
+        assert_eq!(kept(&tail.state.lock().kept), [(1, "a"), (2, "b")]);
     }
 }
