@@ -20,7 +20,6 @@
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::Shared;
@@ -41,9 +40,9 @@ const ROWS_KEPT: usize = 500;
 /// memory too.
 const BYTES_KEPT: usize = 128 << 10;
 
-/// Maximum age of rows that are kept. A feed gets no row of a document that was purged, or of a database that was
-/// dropped, a longer time ago.
-const KEPT: Duration = Duration::from_secs(1);
+/// Maximum age of rows that are kept, in milliseconds. A feed gets no row of a document that was purged, or of a
+/// database that was dropped, a longer time ago.
+const KEPT_MS: u64 = 1_000;
 
 /// The tail for requests of one shape.
 pub(crate) struct Tail {
@@ -55,8 +54,8 @@ pub(crate) struct Tail {
 #[derive(Default)]
 struct State {
     kept: Span,
-    /// The read of the rows after them, and when it began.
-    reading: Option<(Instant, Reading)>,
+    /// The read of the rows after them, and when it began, in milliseconds since 1970.
+    reading: Option<(u64, Reading)>,
 }
 
 type Reading = Shared<BoxFuture<Option<Arc<Span>>>>;
@@ -79,7 +78,8 @@ struct Span {
 struct Row {
     change: Arc<Change>,
     bytes: usize,
-    read_at: Instant,
+    /// When its read began, in milliseconds since 1970.
+    begun_ms: u64,
 }
 
 impl fmt::Debug for Tail {
@@ -116,13 +116,13 @@ impl Tail {
         self: &Arc<Self>,
         request: &ChangesRequest,
         since: Seq,
-        now: Instant,
+        now_ms: u64,
         read: impl FnOnce(ChangesRequest) -> BoxFuture<Option<ChangesBatch>>,
     ) -> Option<ChangesBatch> {
         let reading = {
             let mut state = self.state.lock();
             let State { kept, reading } = &mut *state;
-            kept.forget_old(now);
+            kept.forget_old(now_ms);
             if since < kept.after {
                 return None;
             }
@@ -130,7 +130,7 @@ impl Tail {
                 return Some(kept.batch(request, since));
             }
             match reading {
-                Some((begun, reading)) if now.saturating_duration_since(*begun) <= KEPT => reading.clone(),
+                Some((begun_ms, reading)) if !is_old(*begun_ms, now_ms) => reading.clone(),
                 // If there is one, nobody has driven it for a while, or it is slow.
                 _ => {
                     if kept.rows.is_empty() {
@@ -143,13 +143,13 @@ impl Tail {
                     // Not strong: the tail has the future.
                     let tail = Arc::downgrade(self);
                     let span = async move {
-                        let span = batch.await.and_then(|batch| Span::read(after, batch, now)).map(Arc::new);
+                        let span = batch.await.and_then(|batch| Span::read(after, batch, now_ms)).map(Arc::new);
                         if let Some(tail) = tail.upgrade() {
-                            tail.end(now, span.as_deref());
+                            tail.end(now_ms, span.as_deref());
                         }
                         span
                     };
-                    reading.insert((now, span.boxed().shared())).1.clone()
+                    reading.insert((now_ms, span.boxed().shared())).1.clone()
                 }
             }
         };
@@ -159,9 +159,9 @@ impl Tail {
     }
 
     /// Ends the read that began then, which has these rows.
-    fn end(&self, begun: Instant, span: Option<&Span>) {
+    fn end(&self, begun_ms: u64, span: Option<&Span>) {
         let mut state = self.state.lock();
-        if state.reading.as_ref().is_some_and(|(other, _)| *other == begun) {
+        if state.reading.as_ref().is_some_and(|(other, _)| *other == begun_ms) {
             state.reading = None;
         }
         if let Some(span) = span.filter(|span| span.after == state.kept.last) {
@@ -172,7 +172,7 @@ impl Tail {
 
 impl Span {
     /// A batch that was read after `after`, by a read that began then. `None` if it begins elsewhere, since `after` lies ahead in this store.
-    fn read(after: Seq, batch: ChangesBatch, begun: Instant) -> Option<Span> {
+    fn read(after: Seq, batch: ChangesBatch, begun_ms: u64) -> Option<Span> {
         let mut last = after;
         let mut span = Span {
             after,
@@ -187,7 +187,7 @@ impl Span {
                 return None;
             }
             last = change.seq;
-            let row = Row { bytes: bytes_of(&change), change: Arc::new(change), read_at: begun };
+            let row = Row { bytes: bytes_of(&change), change: Arc::new(change), begun_ms };
             span.bytes += row.bytes;
             span.rows.push_back(row);
         }
@@ -221,8 +221,8 @@ impl Span {
         self.forget(|kept, _| kept.rows.len() > ROWS_KEPT || kept.bytes > BYTES_KEPT);
     }
 
-    fn forget_old(&mut self, now: Instant) {
-        self.forget(|_, oldest| now.saturating_duration_since(oldest.read_at) > KEPT);
+    fn forget_old(&mut self, now_ms: u64) {
+        self.forget(|_, oldest| is_old(oldest.begun_ms, now_ms));
     }
 
     /// Forgets the first row as long as it is to go.
@@ -234,6 +234,11 @@ impl Span {
             self.after = first.change.seq;
         }
     }
+}
+
+/// Whether what was read at a time is too old to be handed out. If the clock was set back, its age is unknown.
+fn is_old(begun_ms: u64, now_ms: u64) -> bool {
+    now_ms.abs_diff(begun_ms) > KEPT_MS
 }
 
 /// Approximate number of bytes of a row in memory.
@@ -282,8 +287,7 @@ mod tests {
 
     #[test]
     fn a_row_goes_when_its_document_changes_again_when_it_is_old_and_when_there_are_many() {
-        let begin = Instant::now();
-        let at = |ms| begin + Duration::from_millis(ms);
+        let at = |ms: u64| 50_000 + ms;
         let mut span = Span::default();
         span.append(&Span::read(seq(0), batch(vec![change(1, "a"), change(2, "b")], 2), at(0)).unwrap());
         span.append(&Span::read(seq(2), batch(vec![change(4, "a")], 5), at(900)).unwrap());
@@ -292,8 +296,8 @@ mod tests {
         assert_eq!(kept(&span).len(), 2);
         span.forget_old(at(1_001));
         assert_eq!((kept(&span), span.after), (vec![(4, "a")], seq(2)), "what lies before is asked for elsewhere");
-        span.forget_old(at(3_000));
-        assert_eq!((kept(&span), span.after, span.last), (vec![], seq(4), seq(5)));
+        span.forget_old(at(0) - 200);
+        assert_eq!((kept(&span), span.after, span.last), (vec![], seq(4), seq(5)), "the clock was set back");
 
         let rows = |from: usize| (from + 1..=from + ROWS_KEPT).map(|n| change(n, &n.to_string())).collect::<Vec<_>>();
         span.append(&Span::read(seq(5), batch(rows(5), 5 + ROWS_KEPT), at(3_000)).unwrap());
@@ -312,7 +316,7 @@ mod tests {
     #[test]
     fn a_batch_is_cut_after_its_last_row() {
         let rows = vec![change(1, "a"), change(2, "b"), change(3, "a2"), change(4, "b2")];
-        let span = Span::read(seq(0), batch(rows, 6), Instant::now()).unwrap();
+        let span = Span::read(seq(0), batch(rows, 6), 0).unwrap();
         let found = |request: ChangesRequest, since| {
             let batch = span.batch(&request, seq(since));
             let rows: Vec<u64> = batch.rows.iter().map(|row| row.seq.version()).collect();
@@ -332,7 +336,7 @@ mod tests {
 
     #[test]
     fn rows_from_before_the_place_are_not_kept() {
-        let read = |rows, last| Span::read(seq(5), batch(rows, last), Instant::now());
+        let read = |rows, last| Span::read(seq(5), batch(rows, last), 0);
         assert!(read(vec![change(6, "a")], 6).is_some());
         // A store whose versions went back starts at its beginning.
         assert!(read(vec![change(1, "a"), change(6, "b")], 6).is_none());
@@ -342,10 +346,10 @@ mod tests {
     #[test]
     fn a_read_that_nobody_drives_is_left_after_a_while() {
         let (tail, request) = (Arc::new(Tail::new(ChangesRequest::default())), ChangesRequest::default());
-        let begin = Instant::now();
+        let begin_ms = 50_000;
         let (go_on, gone_on) = futures_util::future::abortable(std::future::pending::<()>());
         // It has rows as soon as it is driven again after `gone_on`.
-        let mut first = Box::pin(tail.batch(&request, seq(0), begin, |_| {
+        let mut first = Box::pin(tail.batch(&request, seq(0), begin_ms, |_| {
             async move {
                 let _ = go_on.await;
                 Some(batch(vec![change(1, "a")], 1))
@@ -353,10 +357,10 @@ mod tests {
             .boxed()
         }));
         assert!(first.as_mut().now_or_never().is_none());
-        let joined = |at| tail.batch(&request, seq(0), begin + at, |_| unreachable!("another read"));
-        assert!(joined(KEPT).now_or_never().is_none());
+        let joined = |at| tail.batch(&request, seq(0), begin_ms + at, |_| unreachable!("another read"));
+        assert!(joined(KEPT_MS).now_or_never().is_none());
 
-        let late = begin + KEPT + Duration::from_millis(1);
+        let late = begin_ms + KEPT_MS + 1;
         let second = |request: ChangesRequest| {
             assert_eq!((request.since, request.limit), (Since::Seq(seq(0)), Some(ROWS_READ)));
             async { Some(batch(vec![change(1, "a"), change(2, "b")], 2)) }.boxed()

@@ -3,7 +3,7 @@
 //! until it has one.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_timer::Delay;
 use futures_util::FutureExt;
@@ -67,7 +67,8 @@ impl<D: Database> Watcher<D> {
         };
         let documents = self.documents.clone();
         let read = |request| run(async move { documents.changes(&request).await }.boxed());
-        let mut batch = self.tail.insert(tail).batch(request, since, Instant::now(), read).await?;
+        let now_ms = self.documents.shared.guard.environment.now_ms();
+        let mut batch = self.tail.insert(tail).batch(request, since, now_ms, read).await?;
         if batch.last_seq < self.seen {
             // The rows were read before that change. Without a step forward, this must not be tried again and again.
             (batch.more, batch.pending) = (true, None);
