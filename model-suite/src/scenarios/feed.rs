@@ -187,7 +187,7 @@ pub(crate) async fn a_write_costs_as_much_with_any_number_of_waiting_feeds(stage
     let plain = ChangesRequest { numbered: true, ..ChangesRequest::default() };
     let only = |id: &str| ChangesRequest { doc_ids: Some([id].into_iter().collect()), ..plain.clone() };
     let with_documents = ChangesRequest { include_docs: true, ..plain.clone() };
-    let (one_transactions, one_reads) = cost_of_feeds(&stage, "one", &[plain.clone()], true).await;
+    let (one_transactions, one_reads) = cost_of_feeds(&stage, "one", std::slice::from_ref(&plain), true).await;
 
     let (transactions, _) = cost_of_feeds(&stage, "apart", &vec![plain.clone(); FEEDS], false).await;
     assert!(transactions > FEEDS as f64, "each feed reads for itself: {transactions} transactions for a write");
