@@ -22,7 +22,7 @@ pub(crate) struct Options {
     /// Number of databases, with one document each
     #[arg(long, default_value_t = 10_000)]
     databases: usize,
-    /// Clients that create them; many share a sync
+    /// Clients that create them; with many more, creations conflict with each other
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..))]
     clients: u64,
     /// Seconds at rest
