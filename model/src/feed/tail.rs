@@ -20,21 +20,22 @@
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_timer::Delay;
 use futures_util::FutureExt;
-use futures_util::future::Shared;
+use futures_util::future::{Either, Shared, select};
 use kv_api::BoxFuture;
 use parking_lot::Mutex;
 
+use crate::attachments::Attachment;
 use crate::feed::change::{Change, ChangesBatch, ChangesRequest, Since};
 use crate::feed::seq::Seq;
 use crate::read::document::Document;
+use crate::rows::revid::RevId;
 
-/// Maximum number of rows in one read.
-const ROWS_READ: usize = 200;
-
-/// Maximum number of rows that are kept.
-const ROWS_KEPT: usize = 500;
+/// Maximum number of rows in one read, and of those that are kept.
+const MOST_ROWS: usize = 500;
 
 /// Maximum number of bytes of the rows that are kept. They are kept only while a client waits, whose connection takes
 /// memory too.
@@ -43,6 +44,9 @@ const BYTES_KEPT: usize = 128 << 10;
 /// Maximum age of rows that are kept, in milliseconds. A feed gets no row of a document that was purged, or of a
 /// database that was dropped, a longer time ago.
 const KEPT_MS: u64 = 1_000;
+
+/// Time after which a waiter looks at a shared read again.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The tail for requests of one shape.
 pub(crate) struct Tail {
@@ -139,7 +143,7 @@ impl Tail {
                     }
                     let after = kept.last;
                     let shape = self.shape.clone();
-                    let batch = read(ChangesRequest { since: after.into(), limit: Some(ROWS_READ), ..shape });
+                    let batch = read(ChangesRequest { since: after.into(), limit: Some(MOST_ROWS), ..shape });
                     // Not strong: the tail has the future.
                     let tail = Arc::downgrade(self);
                     let span = async move {
@@ -153,9 +157,14 @@ impl Tail {
                 }
             }
         };
-        let span = reading.await?;
-        // With more to read, it may end before `since`.
-        (since < span.last || !span.more).then(|| span.batch(request, since))
+        let span = driven(reading).await?;
+        // It may have begun before `since` was reached, and know nothing of what comes after it.
+        (since < span.last || (since == span.last && !span.more)).then(|| span.batch(request, since))
+    }
+
+    /// Forgets all rows that are kept.
+    pub(crate) fn clear(&self) {
+        self.state.lock().kept.forget(|_, _| true);
     }
 
     /// Ends the read that began then, which has these rows.
@@ -194,7 +203,7 @@ impl Span {
         (span.last >= last).then_some(span)
     }
 
-    /// The rows for a request after `since`, which is not before `after`.
+    /// The rows for a request after `since`, which is not before `after` and not beyond `last`.
     fn batch(&self, request: &ChangesRequest, since: Seq) -> ChangesBatch {
         let begin = self.rows.partition_point(|row| row.change.seq <= since);
         let is_asked_for = |id: &str| request.doc_ids.as_ref().is_none_or(|ids| ids.contains(id));
@@ -204,7 +213,6 @@ impl Span {
         let is_cut = asked_for.next().is_some();
         let (last_seq, last_number) = match rows.last().filter(|_| is_cut) {
             Some(last) => (last.seq, last.number),
-            None if since > self.last => (since, None),
             None => (self.last, self.last_number),
         };
         let more = is_cut || self.more;
@@ -218,7 +226,7 @@ impl Span {
         self.rows.extend(span.rows.iter().cloned());
         self.bytes = self.rows.iter().map(|row| row.bytes).sum();
         (self.last, self.last_number, self.more) = (span.last, span.last_number, span.more);
-        self.forget(|kept, _| kept.rows.len() > ROWS_KEPT || kept.bytes > BYTES_KEPT);
+        self.forget(|kept, _| kept.rows.len() > MOST_ROWS || kept.bytes > BYTES_KEPT);
     }
 
     fn forget_old(&mut self, now_ms: u64) {
@@ -236,6 +244,17 @@ impl Span {
     }
 }
 
+/// Waits for a read. All that wait look again by themselves now and then: `Shared` may wake only a waiter that does not
+/// poll it any more (rust-lang/futures-rs#2706).
+async fn driven(mut reading: Reading) -> Option<Arc<Span>> {
+    loop {
+        match select(&mut reading, Delay::new(LOOK)).await {
+            Either::Left((span, _)) => return span,
+            Either::Right(_) => {}
+        }
+    }
+}
+
 /// Whether what was read at a time is too old to be handed out. If the clock was set back, its age is unknown.
 fn is_old(begun_ms: u64, now_ms: u64) -> bool {
     now_ms.abs_diff(begun_ms) > KEPT_MS
@@ -243,12 +262,15 @@ fn is_old(begun_ms: u64, now_ms: u64) -> bool {
 
 /// Approximate number of bytes of a row in memory.
 fn bytes_of(change: &Change) -> usize {
-    let revs = change.revs.len() * size_of::<crate::RevId>();
-    let document = change
-        .doc
-        .as_ref()
-        .map_or(0, |document| size_of::<Document>() + document.body.len() + size_of_val(&*document.attachments));
-    size_of::<Change>() + change.id.len() + revs + document
+    let revs = change.revs.len();
+    let conflicts = |of: &Option<Vec<RevId>>| of.as_ref().map_or(0, Vec::len);
+    let attachment = |one: &Attachment| size_of::<Attachment>() + one.name.len() + one.content_type.len();
+    let (revs, document) = change.doc.as_ref().map_or((revs, 0), |document| {
+        let attachments: usize = document.attachments.iter().map(attachment).sum();
+        let revs = revs + conflicts(&document.conflicts) + conflicts(&document.deleted_conflicts);
+        (revs, size_of::<Document>() + document.id.len() + document.body.len() + attachments)
+    });
+    size_of::<Change>() + change.id.len() + revs * size_of::<RevId>() + document
 }
 
 #[cfg(test)]
@@ -299,10 +321,10 @@ mod tests {
         span.forget_old(at(0) - 200);
         assert_eq!((kept(&span), span.after, span.last), (vec![], seq(4), seq(5)), "the clock was set back");
 
-        let rows = |from: usize| (from + 1..=from + ROWS_KEPT).map(|n| change(n, &n.to_string())).collect::<Vec<_>>();
-        span.append(&Span::read(seq(5), batch(rows(5), 5 + ROWS_KEPT), at(3_000)).unwrap());
+        let rows = |from: usize| (from + 1..=from + MOST_ROWS).map(|n| change(n, &n.to_string())).collect::<Vec<_>>();
+        span.append(&Span::read(seq(5), batch(rows(5), 5 + MOST_ROWS), at(3_000)).unwrap());
         assert!(span.rows.len() > 200 && span.bytes <= BYTES_KEPT);
-        let last = 5 + ROWS_KEPT;
+        let last = 5 + MOST_ROWS;
         span.append(&Span::read(seq(last), batch(vec![change(last + 1, "x")], last + 1), at(3_000)).unwrap());
         assert!(span.bytes <= BYTES_KEPT);
         assert_eq!(span.rows.front().unwrap().change.seq.version(), span.after.version() + 1);
@@ -331,7 +353,6 @@ mod tests {
         assert_eq!(found(only.clone(), 0), (vec![2], 2, Some(2), true));
         assert_eq!(found(only, 2), (vec![4], 6, Some(6), false));
         assert_eq!(found(limited(1), 4), (vec![], 6, Some(6), false));
-        assert_eq!(found(limited(1), 7), (vec![], 7, None, false), "it was read beyond");
     }
 
     #[test]
@@ -341,6 +362,17 @@ mod tests {
         // A store whose versions went back starts at its beginning.
         assert!(read(vec![change(1, "a"), change(6, "b")], 6).is_none());
         assert!(read(vec![], 4).is_none());
+    }
+
+    #[test]
+    fn a_read_from_before_its_place_is_no_answer_for_a_feed() {
+        let (tail, request) = (Arc::new(Tail::new(ChangesRequest::default())), ChangesRequest::default());
+        let read = |_| async { Some(batch(vec![change(1, "a")], 3)) }.boxed();
+        // It begins after 0, since rows are kept up to there, for a feed that is at 5 already.
+        tail.state.lock().kept.rows.push_back(Row { change: Arc::new(change(0, "z")), bytes: 0, begun_ms: 0 });
+        assert!(tail.batch(&request, seq(5), 0, read).now_or_never().unwrap().is_none());
+        let found = tail.batch(&request, seq(0), 0, |_| unreachable!("it is kept")).now_or_never().flatten().unwrap();
+        assert_eq!((found.rows.len(), found.last_seq, found.more), (1, seq(3), false));
     }
 
     #[test]
@@ -362,7 +394,7 @@ mod tests {
 
         let late = begin_ms + KEPT_MS + 1;
         let second = |request: ChangesRequest| {
-            assert_eq!((request.since, request.limit), (Since::Seq(seq(0)), Some(ROWS_READ)));
+            assert_eq!((request.since, request.limit), (Since::Seq(seq(0)), Some(MOST_ROWS)));
             async { Some(batch(vec![change(1, "a"), change(2, "b")], 2)) }.boxed()
         };
         let found = tail.batch(&request, seq(0), late, second).now_or_never().flatten().unwrap();

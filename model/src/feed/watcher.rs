@@ -68,7 +68,13 @@ impl<D: Database> Watcher<D> {
         let documents = self.documents.clone();
         let read = |request| run(async move { documents.changes(&request).await }.boxed());
         let now_ms = self.documents.shared.guard.environment.now_ms();
-        let mut batch = self.tail.insert(tail).batch(request, since, now_ms, read).await?;
+        let tail = self.tail.insert(tail);
+        let batch = tail.batch(request, since, now_ms, read).await;
+        if Arc::strong_count(&self.feed) == 1 {
+            // Nobody else waits for these rows.
+            tail.clear();
+        }
+        let mut batch = batch?;
         if batch.last_seq < self.seen {
             // The rows were read before that change. Without a step forward, this must not be tried again and again.
             (batch.more, batch.pending) = (true, None);

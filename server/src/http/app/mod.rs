@@ -314,11 +314,15 @@ impl App {
         watcher: &mut Watcher,
         request: &ChangesRequest,
     ) -> Option<ChangesBatch> {
-        // Not every feed reads, but each makes a page. Without room, its own read waits for some.
-        self.budget.room(Duration::ZERO).await.ok()?;
+        // Not every feed reads, but each makes a page. Without room, its own read waits for some. All that waited for
+        // one read go on at once, so they look again when it has ended.
+        let has_room = || self.budget.used() < self.budget.total();
+        if !has_room() {
+            return None;
+        }
         let app = self.clone();
         let run = |reading| -> BoxFuture<_> { Box::pin(async move { app.scan(reading).await.ok() }) };
-        watcher.shared_changes(request, run).await
+        watcher.shared_changes(request, run).await.filter(|_| has_room())
     }
 
     /// Runs work that reads much on the threads for scans. It is aborted when the caller stops waiting.

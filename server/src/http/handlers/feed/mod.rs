@@ -205,13 +205,13 @@ impl Feed {
             let FeedPage { bytes, rows, more } = page;
             self.send_page(bytes).await?;
             let answered = kind == FeedKind::Longpoll && (rows > 0 || self.reader.sent > 0);
+            if self.reader.moves != moves {
+                moves = self.reader.moves;
+                watcher = None;
+            }
             if !more {
                 if kind == FeedKind::Normal || answered || self.reader.is_full() {
                     break;
-                }
-                if self.reader.moves != moves {
-                    moves = self.reader.moves;
-                    watcher = None;
                 }
                 let last = self.reader.last;
                 let watcher = watcher.get_or_insert_with(|| self.reader.database.watch_changes(last));
