@@ -97,6 +97,7 @@ macro_rules! __scenarios {
                 a_write_costs_as_much_with_any_number_of_waiting_feeds,
                 feeds_that_share_reads_agree_with_a_plain_reader,
                 a_shared_read_that_nobody_ends_is_ended_by_the_next,
+                a_shared_read_that_began_before_a_change_is_not_the_last,
                 feeds_of_a_dropped_database_share_nothing,
             }
             "Streams and consumers of the feed" consuming {

@@ -250,6 +250,8 @@ async fn read_by_chance<D: Database>(
         };
         assert!(batch.last_seq >= since);
         assert!(request.limit.is_none_or(|limit| batch.rows.len() <= limit));
+        let ids: HashSet<&str> = batch.rows.iter().map(|row| row.id.as_str()).collect();
+        assert_eq!(ids.len(), batch.rows.len(), "a document twice in one batch");
         rows.extend(batch.rows);
         request.since = batch.last_seq.into();
         let is_done = last.borrow().is_some_and(|last| batch.last_seq >= last);
@@ -392,6 +394,40 @@ pub(crate) async fn a_shared_read_that_nobody_ends_is_ended_by_the_next(stage: S
         let mut watcher = documents.watch_changes(since);
         assert_eq!(watcher.changes(&request).await.unwrap(), documents.changes(&request).await.unwrap());
     }
+}
+
+pub(crate) async fn a_shared_read_that_began_before_a_change_is_not_the_last(stage: Stage) {
+    let documents = stage.documents().await;
+    let request = ChangesRequest::default();
+    let (mut first, mut second) = (documents.watch_changes(Seq::ZERO), documents.watch_changes(Seq::ZERO));
+    documents.put(edit("a", "{}")).await.unwrap();
+    let ((has_read, read), (go_on, gone_on)) = (oneshot::channel(), oneshot::channel::<()>());
+    let asked = request.clone();
+    let first = tokio::spawn(async move {
+        let run = |reading: kv_api::BoxFuture<model::Result<model::ChangesBatch>>| -> kv_api::BoxFuture<_> {
+            Box::pin(async move {
+                let batch = reading.await.ok();
+                has_read.send(()).ok()?;
+                gone_on.await.ok()?;
+                batch
+            })
+        };
+        first.shared_changes(&asked, run).await
+    });
+    soon(read).await.unwrap();
+    documents.put(edit("b", "{}")).await.unwrap();
+    let last = soon(second.changed()).await.unwrap();
+    let batch = {
+        let mut batch = pin!(second.shared_changes(&request, |_| unreachable!("another read")));
+        assert!(poll_once(batch.as_mut()).is_none());
+        go_on.send(()).unwrap();
+        soon(batch).await.unwrap()
+    };
+    assert_eq!(batch.rows[0].id, "a");
+    assert!(batch.last_seq < last && batch.more && batch.pending.is_none(), "a wait would not end: {batch:?}");
+    assert!(!soon(first).await.unwrap().unwrap().more, "it has not seen the second change");
+    let rest = ChangesRequest { since: batch.last_seq.into(), ..request };
+    assert_eq!(second.changes(&rest).await.unwrap().rows[0].id, "b");
 }
 
 pub(crate) async fn feeds_of_a_dropped_database_share_nothing(stage: Stage) {
