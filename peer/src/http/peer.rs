@@ -319,7 +319,8 @@ impl Peer for Http {
             outcomes.entry(id).or_default().push_back(outcome);
         }
         let no_result = || match &failed {
-            Some(failure) => Err(failure.clone()),
+            // A status would be one of the document, which was not sent or not answered.
+            Some(failure) => Err(Error::new(failure.kind(), failure.to_string())),
             None => Err(Error::new(ErrorKind::Unavailable, "the server returned no result for it")),
         };
         let outcome = |(place, edit): (usize, Edit)| {

@@ -257,10 +257,16 @@ fn unseen(feeds: &[Arc<Feed>], writers: &[Vec<Known>], databases: usize) -> Opti
     })
 }
 
-/// All leaves of a database.
+/// All leaves of a database. `None` only after a problem, not if the server has no room at the moment.
 async fn leaves(run: &Run, name: &str) -> Option<Vec<Value>> {
     let path = format!("/{name}/_changes?style=all_docs");
-    let answer = run.ask_json("compare", run.request(Method::GET, &path), &[200]).await?;
+    let answer = loop {
+        match run.ask_json("compare", run.request(Method::GET, &path), &[200]).await {
+            Some(answer) => break answer,
+            None if run.problems().is_empty() => {}
+            None => return None,
+        }
+    };
     let rows = answer["results"].as_array().into_iter().flatten();
     let mut leaves: Vec<_> = rows.map(|row| json!([row["id"], row["changes"], row["deleted"]])).collect();
     leaves.sort_by_key(Value::to_string);
