@@ -4,9 +4,10 @@
 //!  first round trip, for each requested revision   its body, as a live leaf
 //!                                                  its row, as a tombstone     (and as a live leaf: `revs`)
 //!                    or for each document          all branches                (`latest`, or all leaves)
-//!                    for a first revision          only its body: a live leaf without ancestors is its whole branch
-//!                    (`latest`)                    If there is none (a tombstone, replaced, unknown): all branches
-//!  second, if needed                               bodies of tombstones and of the leaves of these branches
+//!                    or for a first revision       its body, as a live leaf: its whole branch     (`latest`)
+//!  second, if needed                               all branches, where a first revision has no body: it is a tombstone,
+//!                                                  was replaced, or is unknown
+//!                                                  bodies of tombstones and of the leaves of these branches
 //!                                                  in a database that keeps replaced revisions: their rows, of those
 //!                                                  that are not leaves; their bodies follow like the others
 //! ```
@@ -198,7 +199,7 @@ impl<D: Database> Documents<D> {
         if requests.is_empty() {
             return Ok(Vec::new());
         }
-        // The first read of a body may have the part of a batch that one of so many has.
+        // For first revisions bodies are read at once, of which fewer fit into a batch.
         let has_roots = requests.iter().any(|(_, which)| is_root(which, options));
         let most = if has_roots { BODIES_AT_ONCE } else { DOCUMENTS_AT_ONCE };
         let some = self.read_batch(most, |transaction, at_once| {
@@ -272,14 +273,14 @@ impl<D: Database> Documents<D> {
             }
             let found = match first {
                 First::Root { rev, live_body } => match alone(live_body.await)? {
-                    Ok(Some(body)) => Ok(vec![live_leaf(rev, None, body)?]),
+                    Ok(Some(body)) => live_leaf(rev, None, body).map(|leaf| vec![leaf]),
                     Ok(None) => {
-                        if !trees.contains_key(&place) {
-                            // Others may lack their bodies too, and these reads go together.
-                            let later = (place..requests.len()).filter(|&place| is_root(requests[place].1, options));
-                            trees.extend(later.map(|place| (place, tree(requests[place].0))));
-                        }
-                        let Some(tree) = trees.remove(&place) else { return Err(Error::corrupt("no tree was read")) };
+                        let tree = trees.remove(&place).unwrap_or_else(|| {
+                            // Later ones may have no body either, and these reads go together.
+                            let later = (place + 1..requests.len()).filter(|&at| is_root(requests[at].1, options));
+                            trees.extend(later.map(|at| (at, tree(requests[at].0))));
+                            tree(requests[place].0)
+                        });
                         alone(tree.await.and_then(|tree| leaves_of(tree, Some(vec![rev]))))?
                     }
                     Err(damage) => Err(damage),
@@ -409,7 +410,7 @@ fn no_body(leaf: &Leaf) -> Error {
     Error::corrupt(format!("there is no body at {}", leaf.rev))
 }
 
-/// Whether the first revision of a document is requested, and its successors if it is not a leaf any more.
+/// Whether a single first revision is requested, or the leaves after it if it was replaced.
 fn is_root(which: &OpenRevs, options: &GetOptions) -> bool {
     options.latest && matches!(which, OpenRevs::These(revs) if matches!(&revs[..], [rev] if rev.position() == 1))
 }
