@@ -7,8 +7,7 @@
 //!   a killer ────┘    by `serve --memory`         └── backups, one after the other
 //! ```
 //!
-//! A writer has documents that nobody else edits, so each answer can be compared with what it must be. At all times:
-//! no 5xx while the server runs, except 503 with `Retry-After`, which the budget of memory may answer; no
+//! A writer has documents that nobody else edits, so it knows the revision that an answer must have. At all times: no 5xx while the server runs, except 503 with `Retry-After`, which the budget of memory may answer; no
 //! acknowledged edit is gone after a kill; no feed goes back. In the end: each feed has seen each acknowledged edit;
 //! copies are equal; a backup verifies; `check` finds nothing; the memory was within `--memory`, and the folder
 //! within a multiple of what is live.
