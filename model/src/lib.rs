@@ -71,10 +71,10 @@ pub use replaced::keep_replaced::{KeepReplaced, MOST_MILLISECONDS, parse_time};
 pub use rows::id_set::IdSet;
 pub use rows::settings::default_security;
 pub use views::{
-    Emit, Emitted, FunctionError, Grouping, LeftOut, MAX_KEY as MAX_VIEW_KEY, Mapped, Reduce, ReduceRow, Reduced,
-    ReducedPage, ReducedRow, Reduction, Resume as ViewResume, RustView, Trial as ViewTrial, View, ViewError,
-    ViewFunctions, ViewGroup, ViewGroupInfo, ViewGroupStats, ViewOptions, ViewPage, ViewProgress, ViewRequest, ViewRow,
-    ViewUpdate,
+    Emit, Emitted, FunctionError, Grouping, LeftOut, MAX_KEY as MAX_VIEW_KEY, MapAhead, Mapped, MappedBatch, Reduce,
+    ReduceRow, Reduced, ReducedPage, ReducedRow, Reduction, Resume as ViewResume, RustView, Trial as ViewTrial, View,
+    ViewError, ViewFunctions, ViewGroup, ViewGroupInfo, ViewGroupStats, ViewOptions, ViewPage, ViewProgress,
+    ViewRequest, ViewRow, ViewUpdate,
 };
 pub use write::edit::{Edit, EditResult, RevHistory, WriteMode};
 pub use write::policy::ConflictPolicy;

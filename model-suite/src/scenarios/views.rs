@@ -41,7 +41,7 @@ pub(crate) async fn random_views_agree_with_a_scan(stage: Stage) {
                 if random.chance(0.2) {
                     unsteady.update_views_batch(&group, most, None).await.unwrap();
                 } else if random.chance(0.4) {
-                    update.next(most, None).await.unwrap();
+                    update.next(most, None, |batch| batch).await.unwrap();
                 }
             }
             unsteady.update_views(&group).await.unwrap();
@@ -88,7 +88,7 @@ pub(crate) async fn an_update_that_is_taken_over_goes_on_where_the_first_stopped
     };
     let first = accept(&mut here).await;
     let mut begun = documents.view_update(&group);
-    let before = begun.next(10, Some(&first)).await.unwrap();
+    let before = begun.next(10, Some(&first), |batch| batch).await.unwrap();
     assert_eq!((before.documents, before.more), (10, true));
 
     // Its server is lost. It has already mapped its next documents; one of them is changed, and one is deleted.
@@ -99,18 +99,18 @@ pub(crate) async fn an_update_that_is_taken_over_goes_on_where_the_first_stopped
     documents.put(edit("d0012", r#"{"e":[[7,7]]}"#).over(rev)).await.unwrap();
     let rev = documents.get("d0013", &GetOptions::default()).await.unwrap().rev;
     documents.put(edit("d0013", "{}").over(rev).deleting()).await.unwrap();
-    let late = begun.next(10, Some(&first)).await.unwrap_err();
+    let late = begun.next(10, Some(&first), |batch| batch).await.unwrap_err();
     assert_eq!(*late.kind(), ErrorKind::JobLost);
     assert_eq!(documents.view_stats(&group).await.unwrap().seq, before.seq, "the late batch wrote nothing");
 
     let mut update = documents.view_update(&group);
-    let progress = update.next(10, Some(&second)).await.unwrap();
+    let progress = update.next(10, Some(&second), |batch| batch).await.unwrap();
     assert_eq!((progress.documents, progress.more), (10, true));
     assert!(progress.seq > before.seq);
     // The first one is late again, now after the other.
-    let late = begun.next(10, Some(&first)).await.unwrap_err();
+    let late = begun.next(10, Some(&first), |batch| batch).await.unwrap_err();
     assert_eq!(*late.kind(), ErrorKind::JobLost);
-    let progress = update.next(100, Some(&second)).await.unwrap();
+    let progress = update.next(100, Some(&second), |batch| batch).await.unwrap();
     let last = documents.last_seq().await.unwrap();
     assert_eq!((progress.documents, progress.seq), (10, last), "each change is processed once");
     jobs.finish_and_remove(&second).await.unwrap();

@@ -88,7 +88,7 @@ pub use left_out::LeftOut;
 pub use request::{Grouping, Resume, ViewPage, ViewRequest, ViewRow};
 pub use rust::{Emit, RustView};
 pub use trial::Trial;
-pub use update::{ViewProgress, ViewUpdate};
+pub use update::{MapAhead, MappedBatch, ViewProgress, ViewUpdate};
 pub use upkeep::{ViewGroupInfo, ViewGroupStats};
 
 /// Maximum size of the bytes of a key that order a row. With the longest id and each zero byte escaped, a key of the

@@ -25,9 +25,9 @@
 
 use std::collections::BTreeMap;
 
-use futures_util::future::join;
+use futures_util::future::{OptionFuture, join};
 use jobs::Hold;
-use kv_api::{Database, Read, RetryError, Runner, Transaction};
+use kv_api::{BoxFuture, Database, Read, RetryError, Runner, Transaction};
 
 use super::group::ViewGroup;
 use super::prepare::{Prepared, mapped_documents, prepare_some};
@@ -69,37 +69,69 @@ pub struct ViewProgress {
 pub struct ViewUpdate<D> {
     documents: Documents<D>,
     group: ViewGroup,
-    ahead: Option<Batch>,
+    ahead: Option<MappedBatch>,
 }
 
+/// A read of the next documents of a [`ViewUpdate`], mapped. `None` if it failed: it is done again in its turn.
+pub type MapAhead = BoxFuture<Option<MappedBatch>>;
+
 impl<D: Database> ViewUpdate<D> {
-    /// Writes the next batch, of at most `most` documents. With `hold`, only a run that has the job can write.
+    /// Writes the next batch, of at most `most` documents. With `hold`, only a run that has the job can write. `spawn`
+    /// starts the read of the batch after it, best on another thread: embedded engines read on the thread that asks.
+    /// `|batch| batch` reads on this thread.
     ///
     /// # Errors
     /// Like [`Documents::update_views`], and [`ErrorKind::JobLost`](crate::ErrorKind::JobLost).
-    pub async fn next(&mut self, most: usize, hold: Option<&Hold>) -> Result<ViewProgress> {
+    pub async fn next(
+        &mut self,
+        most: usize,
+        hold: Option<&Hold>,
+        spawn: impl FnOnce(MapAhead) -> MapAhead,
+    ) -> Result<ViewProgress> {
         let update = Update { documents: &self.documents, group: &self.group, hold };
         let state = update.state().await?;
         let batch = match self.ahead.take().filter(|ahead| ahead.after.place() == state.upto.place()) {
             Some(ahead) => ahead,
-            None => update.batch(state.upto, most).await?,
+            None => batch(&self.documents, &self.group, state.upto, most).await?,
         };
         // Purges handled meanwhile invalidate these rows, so the state records their number.
         let next = Upto { seq: batch.last_seq, ..state.upto };
-        let more = batch.more;
-        let ahead = async {
-            // An error will occur again when the batch is read in its turn.
-            if more { update.batch(next, most).await.ok() } else { None }
-        };
-        let (progress, ahead) = join(update.write(state, batch), ahead).await;
-        self.ahead = ahead;
+        let ahead = batch.more.then(|| spawn(map_ahead(self.documents.clone(), self.group.clone(), next, most)));
+        let (ahead, progress) = join(OptionFuture::from(ahead), update.write(state, batch)).await;
+        self.ahead = ahead.flatten();
         progress
     }
 }
 
+/// Reads and maps a batch. An error will occur again when the batch is read in its turn.
+fn map_ahead<D: Database>(documents: Documents<D>, group: ViewGroup, after: Upto, most: usize) -> MapAhead {
+    Box::pin(async move { batch(&documents, &group, after, most).await.ok() })
+}
+
+/// Reads and maps the next documents.
+async fn batch<D: Database>(
+    documents: &Documents<D>,
+    group: &ViewGroup,
+    after: Upto,
+    most: usize,
+) -> Result<MappedBatch> {
+    let request = ChangesRequest {
+        since: Since::Seq(after.seq),
+        limit: Some(most.clamp(1, DOCUMENTS_AT_ONCE)),
+        ..mapped_documents()
+    };
+    let read = documents.changes(&request).await?;
+    let (count, mut last_seq, mut more) = (read.rows.len(), read.last_seq, read.more);
+    let documents = prepare_some(group, read.rows).await?;
+    if let Some(last) = documents.last().filter(|_| documents.len() < count) {
+        (last_seq, more) = (last.seq, true);
+    }
+    Ok(MappedBatch { after, documents, last_seq, more })
+}
+
 /// Documents that were read and mapped.
 #[derive(Debug)]
-struct Batch {
+pub struct MappedBatch {
     /// The group's progress before this batch.
     after: Upto,
     documents: Vec<Prepared>,
@@ -118,7 +150,7 @@ impl<D: Database> Documents<D> {
         let wanted = self.last_seq().await?;
         let mut update = self.view_update(group);
         loop {
-            let progress = update.next(usize::MAX, None).await?;
+            let progress = update.next(usize::MAX, None, |batch| batch).await?;
             if progress.seq >= wanted || !progress.more {
                 return Ok(());
             }
@@ -142,7 +174,7 @@ impl<D: Database> Documents<D> {
     ) -> Result<ViewProgress> {
         let update = Update { documents: self, group, hold };
         let state = update.state().await?;
-        let batch = update.batch(state.upto, most).await?;
+        let batch = batch(self, group, state.upto, most).await?;
         update.write(state, batch).await
     }
 }
@@ -155,25 +187,9 @@ struct Update<'u, D> {
 }
 
 impl<D: Database> Update<'_, D> {
-    /// Reads and maps the next documents.
-    async fn batch(&self, after: Upto, most: usize) -> Result<Batch> {
-        let request = ChangesRequest {
-            since: Since::Seq(after.seq),
-            limit: Some(most.clamp(1, DOCUMENTS_AT_ONCE)),
-            ..mapped_documents()
-        };
-        let read = self.documents.changes(&request).await?;
-        let (count, mut last_seq, mut more) = (read.rows.len(), read.last_seq, read.more);
-        let documents = prepare_some(self.group, read.rows).await?;
-        if let Some(last) = documents.last().filter(|_| documents.len() < count) {
-            (last_seq, more) = (last.seq, true);
-        }
-        Ok(Batch { after, documents, last_seq, more })
-    }
-
     /// Writes a batch, in as many transactions as needed.
-    async fn write(&self, mut state: BuiltGroup, batch: Batch) -> Result<ViewProgress> {
-        let Batch { documents: mut prepared, last_seq, more, .. } = batch;
+    async fn write(&self, mut state: BuiltGroup, batch: MappedBatch) -> Result<ViewProgress> {
+        let MappedBatch { documents: mut prepared, last_seq, more, .. } = batch;
         let mut progress = ViewProgress { seq: state.upto.seq, ..ViewProgress::default() };
         if last_seq <= state.upto.seq {
             return Ok(progress);

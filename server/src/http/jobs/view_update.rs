@@ -140,7 +140,7 @@ async fn update_all(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model
     say.send_replace(build_progress(done, total));
     let (mut update, mut left_out) = (database.view_update(&group), Counts::new(&database, &group));
     while !run.should_stop() && !app.is_stopping() {
-        let now = update.next(usize::MAX, Some(&run.hold)).await?;
+        let now = update.next(usize::MAX, Some(&run.hold), |batch| app.in_parallel(batch)).await?;
         done += now.documents;
         left_out.add(&now);
         if now.seq >= wanted || !now.more {
