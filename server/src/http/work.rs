@@ -437,3 +437,17 @@ async fn follow(jobs: &Jobs<AnyDatabase>, run: &Run, stop: &watch::Sender<bool>)
         tokio::time::sleep(PAUSE).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_page_of_keys_lists_each_kind_of_job_and_no_other() {
+        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/keyspace.md")).unwrap();
+        let (_, table) = page.split_once("\n| type | id |").unwrap();
+        let rows = table.lines().take_while(|line| !line.is_empty());
+        let listed: BTreeSet<&str> = rows.filter_map(|row| row.strip_prefix("| `")?.split('`').next()).collect();
+        assert_eq!(listed, super::kinds().collect());
+    }
+}
