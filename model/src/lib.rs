@@ -82,6 +82,6 @@ pub use write::validation::{
     MAX_VALIDATING, MAX_VALIDATING_BYTES, OPTIONS, Question, VALIDATE, Validator, Verdict, Writing,
 };
 pub use write::{
-    Begun, COLLECTED_AT_ONCE, Collection, Condemned, Condemning, Discarded, Edits, InTrash, REWRITE_JOBS, Rewriting,
-    Stemming, Token, TrashPage,
+    Begun, COLLECTED_AT_ONCE, Collection, Condemned, Condemning, Discarded, Edits, Emptied, InTrash, REWRITE_JOBS,
+    Rewriting, Stemming, Token, TrashPage,
 };

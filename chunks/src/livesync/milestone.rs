@@ -12,7 +12,7 @@
 //! then. So it tells where the database was when the device was last here. It does **not** prove that the device has
 //! read up to there: the replication may have failed, and one that goes on for days moves nothing here.
 //!
-//! Source: `ensureRemoteIsCompatible` and `TweakValuesShouldMatchedTemplate` in livesync-commonlib.
+//! Source: `ensureRemoteIsCompatible`, `TweakValuesTemplate` and `selectorOnDemandPull` in livesync-commonlib.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,6 +32,10 @@ const MOST_DEVICES: usize = 1_000;
 const LONGEST_ID: usize = 200;
 /// A time, which differs without any harm.
 const IS_A_TIME: &str = "tweakModified";
+
+/// The setting of a device that pulls no chunks with `type` "leaf": it asks for those that it needs. CouchDB's selector
+/// `{"type": {"$ne": "leaf"}}` leaves out their tombstones too, since these have no `type`.
+const ON_DEMAND: &str = "readChunksOnline";
 
 /// Settings that clients compare before they replicate: with another value they ask, or stop.
 const MUST_MATCH: [&str; 18] = [
@@ -87,6 +91,9 @@ pub struct Device {
     /// The sequence that the database had when it last connected, as the device noted it; `None` if it is not text. It
     /// may be anything: a device that could not ask has noted `undefined`.
     pub progress: Option<String>,
+    /// Whether it fetches chunks only when it needs them. Then it does not learn that a chunk was deleted, and keeps its
+    /// copy. So LiveSync does by default; `None` if the device has not said it.
+    pub fetches_on_demand: Option<bool>,
 }
 
 /// A setting that is not the same on all devices.
@@ -141,6 +148,7 @@ impl Milestone {
             let info = info.and_then(|all| all.get(*id));
             let member = |name: &str| info.and_then(|info| info.get(name));
             let text = |name: &str| member(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+            let settings = tweaks.and_then(|all| all.get(*id));
             Device {
                 id: (*id).to_owned(),
                 name: text("device_name").or_else(|| text("vault_name")).map(str::to_owned),
@@ -148,6 +156,7 @@ impl Milestone {
                 accepted: accepted.contains(*id),
                 last_connected_ms: member("last_connected").and_then(Value::as_u64).filter(|&time| time > 0),
                 progress: text("progress").map(str::to_owned),
+                fetches_on_demand: settings.and_then(|own| own.get(ON_DEMAND)).and_then(Value::as_bool),
             }
         };
         let agreed = tweaks.and_then(|all| all.get(PREFERRED));
@@ -208,7 +217,8 @@ mod tests {
             },
             "tweak_values": {
                 "PREFERRED": {"encrypt": true, "usePathObfuscation": true, "customChunkSize": 0, "tweakModified": 1},
-                "a": {"encrypt": true, "customChunkSize": 50, "batch_size": 25, "tweakModified": 2},
+                "a": {"encrypt": true, "customChunkSize": 50, "batch_size": 25, "readChunksOnline": false,
+                      "tweakModified": 2},
                 "": {"batch_size": 50},
             },
         }))
@@ -217,7 +227,8 @@ mod tests {
         assert_eq!((nameless.id.as_str(), nameless.name.as_deref(), nameless.accepted), ("", Some("notes"), false));
         assert_eq!((nameless.progress.as_deref(), nameless.last_connected_ms), (None, None));
         assert_eq!((a.name.as_deref(), a.accepted, a.last_connected_ms), (Some("phone"), true, Some(7)));
-        assert_eq!(a.progress.as_deref(), Some("12-x"));
+        assert_eq!((a.progress.as_deref(), a.fetches_on_demand), (Some("12-x"), Some(false)));
+        assert_eq!(nameless.fetches_on_demand, None, "it has not said so");
         assert_eq!(gone, &Device { id: "gone".into(), accepted: true, ..Device::default() });
         assert_eq!((milestone.locked, milestone.encrypted, milestone.obfuscated), (true, Some(true), true));
         let named: Vec<(&str, bool)> =

@@ -3,20 +3,21 @@
 //! ```text
 //!  run 1    census ─► begin ─► condemn                                            edits of files acquit, or bring back,
 //!  later    begin ─► census ─► delete what an earlier run condemned, condemn more what they name, at any time
+//!                         └──► note what all devices have passed, and remove the text of what they passed long ago
 //! ```
 //!
 //! The database does the steps (`model`, `write/collect.rs`), and says why none of them takes a chunk that a file names.
 //! Here the chunks are found, and what holds everything back. Nothing is condemned or removed while anything does.
 
 use kv_api::Database;
-use model::{COLLECTED_AT_ONCE, Collection, Condemning, Discarded, Documents};
+use model::{COLLECTED_AT_ONCE, Collection, Condemning, Discarded, Documents, Emptied, InTrash};
 use serde_json::{Value, json};
 
 use super::census::{Amount, CensusOptions, Named};
-use super::cut;
 use super::json::{amount, named};
 use super::trash::Trash;
 use super::would_collect::WouldCollect;
+use super::{cut, titles};
 use crate::ChunkStore;
 use crate::error::{Error, Result, StoreError};
 use crate::store::PeerStore;
@@ -31,6 +32,9 @@ const NAMED_LEFT: usize = 20;
 pub struct VaultCollectOptions {
     /// Time between condemning a chunk and deleting it, in milliseconds.
     pub grace_ms: u64,
+    /// Time for which the text of a deleted chunk stays in the trash after all devices have passed its deletion, in
+    /// milliseconds. A device that connected must send within it what it wrote before.
+    pub trash_ms: u64,
     /// The census. A run condemns or deletes at most as many chunks as it names.
     pub census: CensusOptions,
 }
@@ -44,6 +48,8 @@ pub struct VaultCollected {
     pub condemned: u64,
     /// Chunks that were deleted into the trash.
     pub deleted: Amount,
+    /// Chunks whose text left the trash for good, and those that all devices have passed.
+    pub emptied: Emptied,
     /// What is condemned and in the trash after this run.
     pub trash: Trash,
     /// Chunks that were to be condemned or deleted and stay, with reasons.
@@ -79,6 +85,7 @@ pub async fn collect_vault<D: Database>(
         found,
         condemned: 0,
         deleted: Amount::default(),
+        emptied: Emptied::default(),
         trash: Trash::default(),
         left: Named::default(),
         more,
@@ -143,14 +150,23 @@ impl VaultCollected {
         unreferenced: &[String],
         options: VaultCollectOptions,
     ) -> model::Result<()> {
-        // A chunk that was condemned by mistake, beside an edit, begins anew.
-        let mut next = (!self.more).then_some(None);
+        // The trash first: it gives back room, and what follows takes some.
+        let (passed, mut next) = (self.found.passed(), Some(None));
         while let Some(from) = next {
             let page = documents.trash(from, ROWS).await?;
-            let condemned = page.documents.into_iter().filter(|one| one.trashed.is_none()).map(|one| one.id);
-            let named: Vec<String> = condemned.filter(|id| unreferenced.binary_search(id).is_err()).collect();
-            documents.acquit(collection, &named).await?;
             next = page.next.map(Some);
+            let (trashed, condemned): (Vec<InTrash>, _) =
+                page.documents.into_iter().partition(|one| one.trashed.is_some());
+            if let Some(passed) = passed {
+                let ids: Vec<String> = trashed.into_iter().map(|one| one.id).collect();
+                documents.empty_trash(collection, &ids, passed, options.trash_ms, &mut self.emptied).await?;
+            }
+            // A chunk that was condemned by mistake, beside an edit, begins anew.
+            if !self.more {
+                let condemned = condemned.into_iter().map(|one| one.id);
+                let named: Vec<String> = condemned.filter(|id| unreferenced.binary_search(id).is_err()).collect();
+                documents.acquit(collection, &named).await?;
+            }
         }
         for some in unreferenced.chunks(ROWS) {
             let mut discarded = Discarded::default();
@@ -164,9 +180,14 @@ impl VaultCollected {
         Ok(())
     }
 
-    /// Whether anything was condemned or deleted.
+    /// Whether anything was condemned or deleted, or left the trash.
     pub fn has_written(&self) -> bool {
-        self.condemned > 0 || self.deleted.count > 0
+        self.condemned > 0 || self.deleted.count > 0 || self.emptied.documents > 0
+    }
+
+    /// For which devices the trash waits: those that connected least recently. `None` if it waits for none.
+    fn waits_for(&self) -> Option<String> {
+        (self.emptied.waiting > 0).then(|| titles(self.found.last_to_pass()))
     }
 
     /// Counts chunks that stay, and names the first.
@@ -179,10 +200,13 @@ impl VaultCollected {
     /// The same for programs.
     pub fn to_json(&self) -> Value {
         let mut told = self.found.to_json();
-        let VaultCollected { condemned, deleted, trash, left, more, .. } = self;
+        let VaultCollected { condemned, deleted, emptied, trash, left, more, .. } = self;
+        let emptied = Amount { count: emptied.documents, bytes: emptied.bytes };
         told["collected"] = json!({
             "condemned": condemned,
             "deleted": amount(deleted),
+            "emptied": amount(&emptied),
+            "waits_for": self.waits_for(),
             "trash": trash.to_json(),
             "left": named(left, |(id, why)| json!({"chunk": cut(id), "why": cut(why)})),
             "more": more,

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use super::census::{BrokenFile, Census, CensusOptions};
 use super::json::{amount, named, text};
 use super::{cut, titles};
+use model::Seq;
+
 use crate::ChunkStore;
 use crate::error::{Error, Result};
 use crate::livesync::{Device, MILESTONE};
@@ -27,6 +29,8 @@ pub struct WouldCollect {
     pub census: Census,
     /// Why nothing could be removed now, in sentences; empty if nothing stands in the way.
     pub holds: Vec<String>,
+    /// Why nothing could leave the trash now, besides those, in sentences.
+    pub trash_holds: Vec<String>,
     /// The devices that would have to connect, and to send what they have, before a condemned chunk is removed.
     pub devices: Vec<Device>,
     /// The ids of those of which it is unknown what they have seen.
@@ -126,8 +130,39 @@ impl ChunkStore {
                 census.files.sealed
             ));
         }
-        Ok(WouldCollect { census, holds, devices, silent })
+        let mut trash_holds = Vec::new();
+        let on_demand: Vec<&Device> = devices.iter().filter(|device| device.fetches_on_demand != Some(false)).collect();
+        if !on_demand.is_empty() {
+            trash_holds.push(format!(
+                "these devices keep chunks that were deleted, or have not said that they do not: {}. Switch off \"Fetch \
+                 chunks on demand\" in LiveSync on each, and let it connect",
+                titles(on_demand)
+            ));
+        }
+        Ok(WouldCollect { census, holds, trash_holds, devices, silent })
     }
+}
+
+impl WouldCollect {
+    /// The sequence that all devices had passed when they last connected. `None` if that is unknown, or does not show
+    /// that they know of all deletions before it.
+    pub(super) fn passed(&self) -> Option<Seq> {
+        if !self.trash_holds.is_empty() {
+            return None;
+        }
+        let progress = self.devices.iter().map(sequence).collect::<Option<Vec<Seq>>>()?;
+        progress.into_iter().min()
+    }
+
+    /// Those devices that connected least recently, by their sequences.
+    pub(super) fn last_to_pass(&self) -> Vec<&Device> {
+        let least = self.passed();
+        self.devices.iter().filter(|device| sequence(device) == least).collect()
+    }
+}
+
+fn sequence(device: &Device) -> Option<Seq> {
+    device.progress.as_ref()?.parse().ok()
 }
 
 impl WouldCollect {
@@ -159,6 +194,7 @@ impl WouldCollect {
             "damaged": named(damaged, |what| json!(what)),
             "damaged_and_needed": damaged_needed,
             "holds": self.holds,
+            "trash_holds": self.trash_holds,
             "devices": self.devices.iter().map(device).collect::<Vec<_>>(),
             "passes": passes,
         })

@@ -33,7 +33,11 @@ const STEPS: usize = 120;
 const SEEDS: u64 = 6;
 
 fn options() -> VaultCollectOptions {
-    VaultCollectOptions { grace_ms: 0, census: CensusOptions { most_named: 10_000, ..CensusOptions::default() } }
+    VaultCollectOptions {
+        grace_ms: 0,
+        trash_ms: 0,
+        census: CensusOptions { most_named: 10_000, ..CensusOptions::default() },
+    }
 }
 
 /// Two devices have connected just now.

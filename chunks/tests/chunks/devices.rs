@@ -15,6 +15,8 @@ pub(crate) const MILESTONE: &str = "_local/obsydian_livesync_milestone";
 /// A device: its database, and how far it has replicated.
 pub(crate) struct Device {
     pub(crate) store: Arc<dyn DocumentStore>,
+    /// Whether it pulls no documents of chunks, and so no tombstones of them either.
+    pub(crate) on_demand: bool,
     pushed: Option<String>,
     pulled: Option<String>,
 }
@@ -67,11 +69,12 @@ pub(crate) async fn lost(store: &dyn DocumentStore, files: usize) -> Vec<String>
     places.into_iter().zip(found).filter(|(_, leaves)| leaves.is_empty()).map(|(place, _)| place).collect()
 }
 
-/// Replicates what changed since a sequence. Revisions that are known change nothing.
-async fn replicate(from: &dyn DocumentStore, to: &dyn DocumentStore, since: &mut Option<String>) {
+/// Replicates what changed since a sequence, or only files. Revisions that are known change nothing.
+async fn replicate(from: &dyn DocumentStore, to: &dyn DocumentStore, since: &mut Option<String>, without_chunks: bool) {
     loop {
         let changes = from.changes(since.as_deref(), 50).await.unwrap();
-        let ids: Vec<String> = changes.rows.into_iter().map(|row| row.id).collect();
+        let mut ids: Vec<String> = changes.rows.into_iter().map(|row| row.id).collect();
+        ids.retain(|id| !without_chunks || !id.starts_with("h:"));
         let all = from.leaves(&ids, true).await.unwrap();
         let leaves =
             ids.into_iter().zip(all).flat_map(|(id, leaves)| leaves.into_iter().map(move |one| (id.clone(), one)));
@@ -85,15 +88,19 @@ async fn replicate(from: &dyn DocumentStore, to: &dyn DocumentStore, since: &mut
 
 impl Device {
     pub(crate) async fn new(world: &World, name: &str) -> Device {
-        Device { store: world.database(name).await, pushed: None, pulled: None }
+        Device { store: world.database(name).await, on_demand: false, pushed: None, pulled: None }
+    }
+
+    pub(crate) async fn pull(&mut self, server: &dyn DocumentStore) {
+        replicate(server, &*self.store, &mut self.pulled, self.on_demand).await;
     }
 
     pub(crate) async fn sync(&mut self, server: &dyn DocumentStore, pull_first: bool) {
         if pull_first {
-            replicate(server, &*self.store, &mut self.pulled).await;
+            self.pull(server).await;
         }
-        replicate(&*self.store, server, &mut self.pushed).await;
-        replicate(server, &*self.store, &mut self.pulled).await;
+        replicate(&*self.store, server, &mut self.pushed, false).await;
+        self.pull(server).await;
     }
 
     pub(crate) async fn has(&self, chunk: &str) -> bool {

@@ -16,7 +16,8 @@
 //!
 //! An edit whose list cannot be read clears no row. It ends the collection that runs, and the next census refuses.
 //!
-//! Nothing is removed from the trash, except by who [purges](crate::Documents::purge) the last leaf of a document.
+//! What leaves the trash without being revived: what every client has [passed](super::empty_trash), and what somebody
+//! [purges](crate::Documents::purge) with the last leaf of its document.
 //!
 //! Invariants: only the last collection that began writes. Each step is one transaction for each batch, so a collection
 //! that ends anywhere leaves a consistent state, and the next one goes on.
@@ -56,7 +57,7 @@ const ROWS_BYTES: usize = 1_000;
 /// A collection that began before its census, which may condemn and delete. No run that read its documents earlier has
 /// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Collection(u64);
+pub struct Collection(pub(super) u64);
 
 /// A collection that may condemn. One that began after its census may do no more: documents may have been named since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +102,8 @@ pub struct InTrash {
     pub in_vain: bool,
     /// When it was condemned or deleted, in milliseconds since 1970.
     pub since_ms: u64,
+    /// When it was seen that every client had passed its tombstone, in milliseconds since 1970.
+    pub passed_ms: Option<u64>,
 }
 
 /// A page of the trash.
@@ -311,7 +314,8 @@ impl<D: Database> Documents<D> {
                 Ok(Some(plan)) => {
                     let bytes = document.body.len() as u64;
                     let made = plan.added.first().ok_or_else(Error::without_result)?;
-                    let trashed = Some(Trashed { tombstone: made.leaf.rev.clone(), in_vain: false, bytes });
+                    let trashed =
+                        Some(Trashed { tombstone: made.leaf.rev.clone(), in_vain: false, bytes, passed_ms: None });
                     let row = TrashRow { since_ms, collection, trashed };
                     blob::set(transaction, &keys.key(DatabaseKey::TrashDoc(&edit.id)), 0, &document.body);
                     transaction.set(keys.key(DatabaseKey::Trash(&edit.id)), row.write());
@@ -350,8 +354,9 @@ impl<D: Database> Documents<D> {
                     match (keys.read_trash(&row.key), TrashRow::read(&row.value)) {
                         (Ok(id), Ok(TrashRow { since_ms, trashed, .. })) => {
                             let in_vain = trashed.as_ref().is_some_and(|trashed| trashed.in_vain);
+                            let passed_ms = trashed.as_ref().and_then(|trashed| trashed.passed_ms);
                             let trashed = trashed.map(|trashed| trashed.bytes);
-                            page.documents.push(InTrash { id, trashed, in_vain, since_ms });
+                            page.documents.push(InTrash { id, trashed, in_vain, since_ms, passed_ms });
                         }
                         _ => page.unreadable += 1,
                     }
@@ -393,12 +398,12 @@ impl<D: Database> Documents<D> {
     }
 
     /// The time this long ago, in milliseconds since 1970.
-    fn ago(&self, age_ms: u64) -> u64 {
+    pub(super) fn ago(&self, age_ms: u64) -> u64 {
         self.shared.guard.environment.now_ms().saturating_sub(age_ms)
     }
 
     /// Checks that this collection may write: it is the last one that began, and nothing ended it.
-    async fn collecting(&self, transaction: &D::Transaction, collection: u64) -> Result<Instance> {
+    pub(super) async fn collecting(&self, transaction: &D::Transaction, collection: u64) -> Result<Instance> {
         let instance = self.instance(transaction, Read::Serializable).await?;
         match instance.collections {
             last if last == collection => Ok(instance),
@@ -427,7 +432,7 @@ impl<D: Database> Documents<D> {
 }
 
 /// The ids without repetitions, in order.
-fn distinct(ids: &[String]) -> Result<Vec<String>> {
+pub(super) fn distinct(ids: &[String]) -> Result<Vec<String>> {
     if let Some(id) = ids.iter().find(|id| id.starts_with('_')) {
         return Err(Error::bad_request(format!("{id:?} cannot be collected: only ordinary documents are.")));
     }

@@ -22,6 +22,7 @@ mod decide;
 mod draft;
 pub(crate) mod edit;
 mod edits;
+mod empty_trash;
 mod group;
 mod indexes;
 mod interactive;
@@ -68,6 +69,7 @@ use verdicts::Verdicts;
 
 pub use collect::{COLLECTED_AT_ONCE, Collection, Condemned, Condemning, Discarded, InTrash, TrashPage};
 pub use edits::{Begun, Edits, Token};
+pub use empty_trash::Emptied;
 pub use rewrite::{REWRITE_JOBS, Rewriting};
 pub use stem::Stemming;
 

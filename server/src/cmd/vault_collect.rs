@@ -25,7 +25,8 @@ const TAKEN_BYTES: usize = TAKEN * 100;
 /// Remove the chunks in LiveSync's own form that no file needs.
 ///
 /// A run condemns them; a run after the grace period deletes them into a trash. A file that names one again brings it
-/// back, also from the trash. Nothing is done where the command cannot be sure, for example
+/// back, also from the trash. Text leaves the trash when all devices have connected after its deletion, know of it, and
+/// a second period has passed since. Nothing is done where the command cannot be sure, for example
 /// because a list of chunks cannot be read: it says why, and its exit status is 1.
 #[derive(Debug, Args)]
 pub(super) struct Collect {
@@ -35,6 +36,10 @@ pub(super) struct Collect {
     /// Minimum time between condemning a chunk and deleting it: 30d, 12h
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "30d")]
     grace: Duration,
+    /// How long the text of a deleted chunk is kept after all devices have connected again: 30d; by default as long as
+    /// --grace
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    trash: Option<Duration>,
     /// Let the server do it now and at intervals from now on: 1d, 12h; off ends that
     #[arg(long, value_name = "TIME", conflicts_with_all = ["dry_run", "json"])]
     every: Option<Every>,
@@ -78,9 +83,13 @@ impl Collect {
         if found.census.is_known() { Ok(()) } else { Err(failure("it is unknown which chunks no file needs")) }
     }
 
+    fn trash(&self) -> Duration {
+        self.trash.unwrap_or(self.grace)
+    }
+
     async fn schedule(self, every: Option<Duration>) -> Result<(), Failure> {
         let source = self.vault.open(IfNoDatabase::Fail).await?.0;
-        let holds = source.schedule_vault(every, self.grace).await?;
+        let holds = source.schedule_vault(every, self.grace, self.trash()).await?;
         let mut lines = vec![match every {
             Some(every) => format!("The server collects the chunks every {}", humantime::format_duration(every)),
             None => "The server no longer collects the chunks".to_owned(),
@@ -101,7 +110,7 @@ impl Collect {
         bar.set_message(format!("reading {}, documents:", self.vault.database));
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let census = CensusOptions { most_named: TAKEN, most_named_bytes: TAKEN_BYTES, ..CensusOptions::default() };
-        let options = VaultCollectOptions { grace_ms: ms(self.grace), census };
+        let options = VaultCollectOptions { grace_ms: ms(self.grace), trash_ms: ms(self.trash()), census };
         let done = source.collect_vault(options, |done| bar.set_position(done)).await;
         bar.finish_and_clear();
         let done = done?;
@@ -139,6 +148,16 @@ fn collected(done: &Value) -> String {
         amount(&told["deleted"]),
         amount(&trash["deleted"])
     ));
+    if told["emptied"]["count"].as_u64() > Some(0) {
+        lines.push(format!("{} left the trash for good", amount(&told["emptied"])));
+    }
+    if let Some(devices) = told["waits_for"].as_str() {
+        lines.push(format!("The trash waits for these devices, which connected least recently: {}", shown(devices)));
+    }
+    if trash["deleted"]["count"].as_u64() > Some(0) {
+        let trash_holds = done["trash_holds"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        lines.extend(trash_holds.map(|hold| format!("Nothing leaves the trash now: {}", shown(hold))));
+    }
     if trash["not_revived"].as_u64() > Some(0) {
         let count = number(&trash["not_revived"]);
         lines.push(format!("{count} chunks that a file named could not be brought back: `couch-layer check` says why"));

@@ -81,6 +81,9 @@ fn collections(left: &Value) -> Vec<String> {
     let (trash, collect) = (&left["trash"], &left["collect"]);
     let deleted = &trash["deleted"];
     let mut lines = vec![amount_line("in the trash", number(&deleted["count"]), number(&deleted["bytes"]))];
+    if trash["passed"].as_u64() > Some(0) {
+        lines.push(format!("    all devices have passed the deletion of {}", HumanCount(number(&trash["passed"]))));
+    }
     let condemned = HumanCount(number(&trash["condemned"])).to_string();
     lines.push(format!("  {:34} {condemned:>11}", "condemned chunks"));
     if trash["changed"].is_u64() {

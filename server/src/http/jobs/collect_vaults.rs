@@ -22,7 +22,7 @@ use budget::{Owner, Use};
 use chunks::{CensusOptions, Error, StoreErrorKind, Trash, VaultCollectOptions, VaultCollected, collect_vault};
 use jobs::{JobId, Jobs, NewJob};
 use kv_api::AnyDatabase;
-use model::{DatabaseInfo, ErrorKind, KeepReplaced};
+use model::{DatabaseInfo, ErrorKind, KeepReplaced, MOST_MILLISECONDS};
 use serde_json::{Value, json};
 
 use crate::http::app::App;
@@ -63,8 +63,17 @@ pub(crate) const GRACE_MS: u64 = 30 * 24 * 3_600 * 1_000;
 pub(crate) struct Schedule {
     /// The time between two runs, in milliseconds.
     pub(crate) every_ms: u64,
+    /// The times of chunks.
+    pub(crate) times: Times,
+}
+
+/// How long chunks that no file needs are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Times {
     /// The time between condemning a chunk and deleting it, in milliseconds.
     pub(crate) grace_ms: u64,
+    /// The time for which its text stays in the trash after all devices have passed the deletion, in milliseconds.
+    pub(crate) trash_ms: u64,
 }
 
 /// The instance of a database, as text.
@@ -75,7 +84,9 @@ fn instance(database: &DatabaseInfo) -> String {
 impl Schedule {
     fn data(self, database: &DatabaseInfo) -> Vec<u8> {
         let (task, instance) = (json!({"database": database.name}), instance(database));
-        let data = json!({"task": task, "instance": instance, "every_ms": self.every_ms, "grace_ms": self.grace_ms});
+        let Schedule { every_ms, times: Times { grace_ms, trash_ms } } = self;
+        let data = json!({"task": task, "instance": instance, "every_ms": every_ms, "grace_ms": grace_ms,
+            "trash_ms": trash_ms});
         data.to_string().into_bytes()
     }
 
@@ -85,7 +96,10 @@ impl Schedule {
         if data["instance"].as_str()? != instance(database) {
             return None;
         }
-        Some(Schedule { every_ms: data["every_ms"].as_u64()?, grace_ms: data["grace_ms"].as_u64()? })
+        let grace_ms = data["grace_ms"].as_u64()?;
+        // One that was set before there was an end of the trash has none.
+        let trash_ms = data["trash_ms"].as_u64().unwrap_or(u64::MAX);
+        Some(Schedule { every_ms: data["every_ms"].as_u64()?, times: Times { grace_ms, trash_ms } })
     }
 
     /// Sets or removes the schedule of a database. The first run is due at once.
@@ -109,26 +123,30 @@ impl Schedule {
 /// The setting of a database as JSON, and what its last run did; `None` if it has none.
 ///
 /// ```text
-///   {"every": "1d", "grace": "30d", "last": {"at": 1795365506967, "holds": […], "collected": {…}}}
+///   {"every": "1d", "grace": "30d", "trash": "30d", "last": {"at": 1795365506967, "holds": […],
+///    "trash_holds": […], "collected": {…}}}
 /// ```
 pub(crate) async fn scheduled(jobs: &Jobs<AnyDatabase>, database: &DatabaseInfo) -> jobs::Result<Option<Value>> {
     let Some(job) = jobs.get(&JobId::new(KIND, &database.name)).await? else { return Ok(None) };
-    let Some(Schedule { every_ms, grace_ms }) = Schedule::of(&job.data, database) else { return Ok(None) };
+    let Some(Schedule { every_ms, times: Times { grace_ms, trash_ms } }) = Schedule::of(&job.data, database) else {
+        return Ok(None);
+    };
     let progress = job.progress.and_then(|progress| serde_json::from_slice::<Value>(&progress.bytes).ok());
     let last = progress.map(|mut progress| progress["last"].take());
     let time = |ms| KeepReplaced::Milliseconds(ms).to_string();
-    Ok(Some(json!({"every": time(every_ms), "grace": time(grace_ms), "last": last})))
+    let trash = (trash_ms <= MOST_MILLISECONDS).then(|| time(trash_ms));
+    Ok(Some(json!({"every": time(every_ms), "grace": time(grace_ms), "trash": trash, "last": last})))
 }
 
 /// One run in a database. The error inside is that of the collection.
 pub(crate) async fn collect(
     app: &App,
     database: &Documents,
-    grace_ms: u64,
+    Times { grace_ms, trash_ms }: Times,
 ) -> Result<std::result::Result<VaultCollected, Error>> {
     let held = app.budget.part(Owner::Work("vaults")).take(MEMORY, Use::Quick, WAIT).await?;
     let census = CensusOptions { most_ids: IDS, most_named: TAKEN, most_named_bytes: TAKEN_MEMORY / 2 };
-    let options = VaultCollectOptions { grace_ms, census };
+    let options = VaultCollectOptions { grace_ms, trash_ms, census };
     let done = collect_vault(database, options, |_| ()).await;
     drop(held);
     Ok(done)
@@ -159,7 +177,7 @@ async fn run_once(app: &App, run: &Run) -> Result<End> {
         tracing::warn!(database = name, "the chunks of a vault are not collected: {ELSEWHERE}");
         return Ok(End::Answered(progress(json!({"error": ELSEWHERE})), every));
     }
-    let mut done = match collect(app, &database, schedule.grace_ms).await? {
+    let mut done = match collect(app, &database, schedule.times).await? {
         Ok(done) => done,
         Err(error) => {
             let (mut told, is_passing) = cannot(name, &error);
@@ -176,7 +194,7 @@ async fn run_once(app: &App, run: &Run) -> Result<End> {
         app.audit(&Actor::default(), "vault_collected", &[("db", name)]);
     }
     let told = done.to_json();
-    let mut last = json!({"holds": told["holds"], "collected": told["collected"]});
+    let mut last = json!({"holds": told["holds"], "trash_holds": told["trash_holds"], "collected": told["collected"]});
     if let Some(error) = done.failed.take() {
         let (error, is_passing) = cannot(name, &error);
         last["error"] = error.into();

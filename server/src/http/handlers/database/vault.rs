@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
-use crate::http::jobs::collect_vaults::{self, CENSUS_MEMORY, ELSEWHERE, GRACE_MS, IDS, MEMORY, Schedule};
+use crate::http::jobs::collect_vaults::{self, CENSUS_MEMORY, ELSEWHERE, GRACE_MS, IDS, MEMORY, Schedule, Times};
 use crate::http::operation::{Content, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::{WAIT, require_json};
@@ -26,6 +26,10 @@ const MOST_BYTES: usize = 1_000;
 const SHORTEST_MS: u64 = 60_000;
 
 const GRACE: Param = Param::text("grace", "How long a chunk is condemned before it is deleted: a time such as `30d`.");
+const TRASH: Param = Param::text(
+    "trash",
+    "How long its text stays in the trash after all devices have passed the deletion; as long as `grace` by default.",
+);
 
 /// What [`doctor`] does.
 pub(crate) const DOCTOR: Operation = Operation::new("The diagnosis of a LiveSync vault.", &[Reply::object(200)])
@@ -65,25 +69,25 @@ pub(crate) async fn doctor(request: &Request, db: &str) -> Result<Response> {
 /// What [`collect`] does.
 pub(crate) const COLLECT: Operation =
     Operation::new("Removes chunks of a LiveSync vault that no file needs.", &[Reply::object(200)])
-        .bodies(&[Content::members(&[GRACE])])
+        .bodies(&[Content::members(&[GRACE, TRASH])])
         .refusals(&[412]);
 
 /// `POST`: one run of a collection of chunks that have documents of their own.
 ///
 /// ```text
-///   {"grace": "30d"}  ─►  {"referenced": …, "holds": […], "collected": {"deleted": …, …}}
+///   {"grace": "30d", "trash": "30d"}  ─►  {"referenced": …, "holds": […], "trash_holds": […], "collected": {"deleted": …, …}}
 /// ```
 ///
-/// Nothing is done while `holds` has a reason.
+/// Nothing is done while `holds` has a reason, and nothing leaves the trash while `trash_holds` has one.
 ///
 /// # Errors
 /// 412 if it cannot be known which chunks are needed.
 pub(crate) async fn collect(request: &mut Request, db: &str) -> Result<Response> {
-    let body = members(request, &["grace"]).await?;
-    let grace_ms = time(&body, "grace")?.unwrap_or(GRACE_MS);
+    let body = members(request, &["grace", "trash"]).await?;
+    let times = times(&body)?;
     let database = request.fresh_database(db).await?;
     let app = request.app.clone();
-    let work = async move { collect_vaults::collect(&app, &database, grace_ms).await };
+    let work = async move { collect_vaults::collect(&app, &database, times).await };
     let done = request.app.off_thread(Box::pin(work)).await??.map_err(|error| refused(db, &error))?;
     if done.failed.is_none() || done.has_written() {
         request.audit("vault_collected", &[("db", db)]);
@@ -91,7 +95,10 @@ pub(crate) async fn collect(request: &mut Request, db: &str) -> Result<Response>
     match &done.failed {
         None => Ok(answer(&done.to_json())),
         Some(error) => {
-            let done = format!("{} chunks were condemned and {} deleted before.", done.condemned, done.deleted.count);
+            let done = format!(
+                "{} chunks were condemned, {} deleted, and {} left the trash before.",
+                done.condemned, done.deleted.count, done.emptied.documents
+            );
             Err(refused_after(db, error, &done))
         }
     }
@@ -103,13 +110,14 @@ pub(crate) const SCHEDULE: Operation =
         .bodies(&[Content::members(&[
             Param::json("collect", "A time such as `1d`; `null` or `off` for never.").required(),
             GRACE,
+            TRASH,
         ])])
         .refusals(&[412]);
 
 /// `PUT`: lets a server collect the chunks now and then, or no longer.
 ///
 /// ```text
-///   {"collect": "1d", "grace": "30d"}  ─►  {"ok": true, "holds": […]}
+///   {"collect": "1d", "grace": "30d", "trash": "30d"}  ─►  {"ok": true, "holds": […]}
 /// ```
 ///
 /// The vault is read first. While `holds` has a reason, runs remove nothing.
@@ -117,12 +125,12 @@ pub(crate) const SCHEDULE: Operation =
 /// # Errors
 /// 412 if it cannot be known which chunks are needed: the server could collect nothing, and protect nobody.
 pub(crate) async fn schedule(request: &mut Request, db: &str) -> Result<Response> {
-    let body = members(request, &["collect", "grace"]).await?;
+    let body = members(request, &["collect", "grace", "trash"]).await?;
     let is_off = match body.get("collect") {
         None => return Err(ApiError::bad_request("`collect` must be a time, for example 1d, or off")),
         Some(value) => value.is_null() || value.as_str().as_deref() == Some("off"),
     };
-    let grace_ms = time(&body, "grace")?.unwrap_or(GRACE_MS);
+    let times = times(&body)?;
     let database = request.fresh_database(db).await?;
     let (schedule, holds) = if is_off {
         (None, Vec::new())
@@ -134,7 +142,7 @@ pub(crate) async fn schedule(request: &mut Request, db: &str) -> Result<Response
             return Err(ApiError::precondition_failed(ELSEWHERE));
         }
         let found = would_collect(request, &database).await?.map_err(|error| refused(db, &error))?;
-        (Some(Schedule { every_ms, grace_ms }), found.holds)
+        (Some(Schedule { every_ms, times }), found.holds)
     };
     Schedule::set(&request.app.layer.jobs(), &database.info().await?, schedule).await?;
     request.audit("vault_collection_changed", &[("db", db)]);
@@ -168,6 +176,12 @@ async fn members(request: &mut Request, known: &[&str]) -> Result<JsonText> {
         true => Err(ApiError::bad_request(format!("only these may be given: {}", known.join(", ")))),
         false => Ok(body),
     }
+}
+
+/// How long chunks are kept.
+fn times(body: &JsonText) -> Result<Times> {
+    let grace_ms = time(body, "grace")?.unwrap_or(GRACE_MS);
+    Ok(Times { grace_ms, trash_ms: time(body, "trash")?.unwrap_or(grace_ms) })
 }
 
 /// The time in a member of a body, in milliseconds.
