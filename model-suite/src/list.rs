@@ -256,6 +256,11 @@ macro_rules! __scenarios {
                 a_trash_moves_with_its_database,
                 only_a_collected_database_pays_for_it,
             }
+            "The end of a collection's trash" emptying {
+                what_every_client_has_passed_leaves_the_trash,
+                what_may_be_needed_stays_in_the_trash,
+                an_edit_beside_the_end_of_a_text_is_before_or_after_it,
+            }
             "Bodies of replaced revisions" replaced {
                 replaced_revisions_are_read_if_they_are_kept,
                 replaced_revisions_end_with_the_setting,

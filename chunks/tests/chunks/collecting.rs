@@ -23,6 +23,8 @@ crate::on_every_engine!(no_device_ever_loses_a_chunk_to_a_collection on mem lsm)
 crate::on_every_engine!(a_collection_without_a_trash_is_seen_to_lose_chunks on mem);
 crate::scenarios!(
     a_device_that_was_away_undoes_what_was_collected,
+    the_trash_waits_for_every_device,
+    a_device_that_joins_late_writes_what_left_the_trash,
     a_vault_of_livesync_gets_its_space_back,
     what_cannot_be_known_holds_everything_back,
 );
@@ -44,6 +46,17 @@ fn options() -> VaultCollectOptions {
 async fn connected(world: &World, name: &str, store: &dyn DocumentStore) {
     let device = json!({"device_name": "phone", "progress": last_seq(store).await, "last_connected": 1});
     let body = json!({"type": "milestoneinfo", "accepted_nodes": ["a"], "node_info": {"a": device}});
+    world.put_local(name, MILESTONE, body.as_object().unwrap().clone()).await;
+}
+
+/// Devices, each with the sequence at which it connected, and whether it fetches chunks on demand.
+async fn devices(world: &World, name: &str, devices: &[(&str, &str, Option<bool>)]) {
+    let (mut infos, mut tweaks) = (Body::new(), Body::new());
+    for (id, progress, on_demand) in devices {
+        infos.insert((*id).into(), json!({"device_name": "notes", "progress": progress}));
+        tweaks.insert((*id).into(), on_demand.map_or(json!({}), |is| json!({"readChunksOnline": is})));
+    }
+    let body = json!({"type": "milestoneinfo", "accepted_nodes": ["a"], "node_info": infos, "tweak_values": tweaks});
     world.put_local(name, MILESTONE, body.as_object().unwrap().clone()).await;
 }
 
@@ -346,6 +359,76 @@ async fn a_device_that_was_away_undoes_what_was_collected(world: World) {
             assert_eq!(text, json!("text of h:old"));
             assert!(phone.has("h:old").await);
         }
+    }
+}
+
+async fn the_trash_waits_for_every_device(world: World) {
+    let server = world.database("vault").await;
+    let mut desk = Device::new(&world, "desk").await;
+    desk.write("f0.md", &["h:old".to_owned()], false, text).await;
+    desk.write("f0.md", &["h:new".to_owned()], false, text).await;
+    desk.sync(&*server, false).await;
+    let early = last_seq(&*server).await;
+    assert_eq!(collect(&world, "vault").await.unwrap().condemned, 1);
+    assert_eq!(collect(&world, "vault").await.unwrap().deleted.count, 1);
+    let late = last_seq(&*server).await;
+    let run = async |a: (&str, Option<bool>), b: (&str, Option<bool>)| {
+        devices(&world, "vault", &[("a", a.0, a.1), ("b", b.0, b.1)]).await;
+        collect_vault(&world.documents("vault").await, options(), |_| ()).await.unwrap()
+    };
+    // A device that keeps what was deleted may name it at any time, and so may one that has not said what it does.
+    for unsure in [Some(true), None] {
+        let held = run((&late, Some(false)), (&late, unsure)).await;
+        let [hold] = &held.found.trash_holds[..] else { panic!("{:?}", held.found.trash_holds) };
+        assert!(hold.contains(": notes (b). Switch off") && held.found.holds.is_empty(), "{hold}");
+        assert_eq!((held.trash.deleted.count, held.trash.passed), (1, 0));
+    }
+    let waits = run((&late, Some(false)), (&early, Some(false))).await;
+    assert_eq!((waits.emptied.waiting, waits.trash.passed, waits.found.trash_holds.len()), (1, 0, 0));
+    assert_eq!(waits.to_json()["collected"]["waits_for"], "notes (b)");
+    let passed = run((&late, Some(false)), (&late, Some(false))).await;
+    assert_eq!((passed.emptied.passed, passed.trash.passed, passed.has_written()), (1, 1, false));
+    // What holds everything back holds the trash too.
+    let silent = run((&late, Some(false)), ("undefined", Some(false))).await;
+    assert_eq!((silent.found.holds.len(), silent.trash.deleted.count), (1, 1));
+    let held = run((&late, Some(false)), (&late, Some(true))).await;
+    assert_eq!(held.trash.passed, 1);
+    let ended = run((&late, Some(false)), (&late, Some(false))).await;
+    let told = ended.to_json();
+    assert_eq!(told["collected"]["emptied"], json!({"count": 1, "bytes": waits.trash.deleted.bytes}));
+    assert_eq!((ended.trash.deleted.count, ended.has_written()), (0, true));
+    assert_eq!(told["collected"]["waits_for"], json!(null));
+}
+
+/// Why the tombstone stays when the text ends: devices that have it take no older revision, and one that joins late would
+/// write just that.
+async fn a_device_that_joins_late_writes_what_left_the_trash(world: World) {
+    for (name, purge) in [("ended", false), ("purged", true)] {
+        let server = world.database(name).await;
+        let mut desk = Device::new(&world, &format!("{name}-desk")).await;
+        desk.write("f0.md", &["h:old".to_owned()], false, text).await;
+        desk.sync(&*server, true).await;
+        desk.write("f0.md", &["h:new".to_owned()], false, text).await;
+        desk.sync(&*server, true).await;
+        assert_eq!(collect(&world, name).await.unwrap().condemned, 1);
+        assert_eq!(collect(&world, name).await.unwrap().deleted.count, 1);
+        desk.sync(&*server, true).await;
+        if purge {
+            assert_eq!(empty_trash(&world, name).await, 1);
+        } else {
+            devices(&world, name, &[("a", &last_seq(&*server).await, Some(false))]).await;
+            for ended in [0, 1] {
+                let done = collect_vault(&world.documents(name).await, options(), |_| ()).await.unwrap();
+                assert_eq!(done.emptied.documents, ended);
+            }
+        }
+        let mut late = Device::new(&world, &format!("{name}-late")).await;
+        late.sync(&*server, true).await;
+        assert_eq!(late.write("f1.md", &["h:old".to_owned()], false, text).await, 1);
+        late.sync(&*server, true).await;
+        desk.sync(&*server, true).await;
+        assert_eq!(lost(&*server, FILES).await.len(), 0, "{name}");
+        assert_eq!(lost(&*desk.store, FILES).await.is_empty(), !purge, "{name}");
     }
 }
 

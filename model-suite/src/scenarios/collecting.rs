@@ -16,29 +16,29 @@ use super::index_oracle::design;
 use crate::stage::*;
 
 /// Subspaces of the trash, and of its bodies.
-const TRASH: u8 = 20;
-const TRASH_DOCS: u8 = 21;
+pub(super) const TRASH: u8 = 20;
+pub(super) const TRASH_DOCS: u8 = 21;
 
 /// No time of grace.
-const NOW: u64 = 0;
+pub(super) const NOW: u64 = 0;
 /// Longer ago than anything.
-const LONG: u64 = u64::MAX;
+pub(super) const LONG: u64 = u64::MAX;
 
-fn file(id: &str, chunks: &[&str]) -> Edit {
+pub(super) fn file(id: &str, chunks: &[&str]) -> Edit {
     edit(id, &format!(r#"{{"path":"{id}","children":{chunks:?}}}"#))
 }
 
-fn ids(ids: &[&str]) -> Vec<String> {
+pub(super) fn ids(ids: &[&str]) -> Vec<String> {
     ids.iter().map(ToString::to_string).collect()
 }
 
 /// The body of a document, if it is live.
-async fn read<D: Database>(documents: &Documents<D>, id: &str) -> Option<String> {
+pub(super) async fn read<D: Database>(documents: &Documents<D>, id: &str) -> Option<String> {
     documents.get(id, &GetOptions::default()).await.ok().map(|found| found.body.as_str().to_owned())
 }
 
 /// Condemns documents in one collection, and deletes them in the next. Returns how many were deleted.
-async fn collect<D: Database>(documents: &Documents<D>, chunks: &[&str]) -> u64 {
+pub(super) async fn collect<D: Database>(documents: &Documents<D>, chunks: &[&str]) -> u64 {
     let first = documents.begin_collection().await.unwrap();
     documents.condemn(first, &ids(chunks)).await.unwrap();
     let second = documents.begin_collection().await.unwrap();
@@ -46,11 +46,11 @@ async fn collect<D: Database>(documents: &Documents<D>, chunks: &[&str]) -> u64 
 }
 
 /// What the trash has, and whether it was deleted.
-async fn trash<D: Database>(documents: &Documents<D>) -> Vec<(String, bool)> {
+pub(super) async fn trash<D: Database>(documents: &Documents<D>) -> Vec<(String, bool)> {
     documents.trash(None, 100).await.unwrap().documents.into_iter().map(|one| (one.id, one.trashed.is_some())).collect()
 }
 
-async fn of<D: Database>(engine: D) -> Documents<D> {
+pub(super) async fn of<D: Database>(engine: D) -> Documents<D> {
     layer(engine).await.database("db").await.unwrap()
 }
 

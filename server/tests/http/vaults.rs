@@ -61,11 +61,12 @@ async fn a_server_collects_the_vaults_that_it_is_asked_to() {
     assert_eq!((&last["holds"], &last["collected"]["condemned"]), (&json!([]), &json!(1)));
     assert_eq!(couch.get("/vault/h:old").await.status, 200);
     let shown = collection(&couch, "vault").await;
-    assert_eq!((&shown["every"], &shown["grace"]), (&json!("1d"), &json!("0d")));
+    assert_eq!((&shown["every"], &shown["grace"], &shown["trash"]), (&json!("1d"), &json!("0d"), &json!("0d")));
 
     hurry(&couch, "vault").await;
     let last = result(&couch, "vault", |last| last["collected"]["condemned"] == json!(0)).await;
     assert_eq!(last["collected"]["deleted"]["count"], json!(1));
+    assert!(last["trash_holds"][0].as_str().unwrap().contains("phone (a)"), "it may keep what was deleted: {last}");
     couch.get("/vault/h:old").await.refused(404, "not_found", "deleted");
     assert_eq!(couch.get("/vault/h:needed").await.status, 200);
     // A list that nobody can read may name what is in the trash.
