@@ -5,8 +5,9 @@
 //!  a run                          census ─► condemn, delete ─► its result ─► due again after a day
 //! ```
 //!
-//! The job is the setting. It is in the server's own store, and so is the database: after a move a run only says so. A
-//! database without it has no row and no job, and whoever drops the setting removes the job.
+//! The job is the setting. It is in the server's own store, and so is the database, or in a folder to which it moved:
+//! after a move to another cluster a run only says so. A database without it has no row and no job, and whoever drops the
+//! setting removes the job.
 //!
 //! Invariants: the job names the instance of its database, so one that was dropped and created again has no setting. One
 //! server runs the job; if two believe that they do, the database's own number of collections ends the older run
@@ -51,9 +52,9 @@ const UNREADABLE: &str = "the vault cannot be read as a whole at the moment; the
 /// Why a collection ended early: another one has begun, or a list became unreadable.
 const ENDED: &str = "another collection or an edit ended the run; the next one goes on, and the log says which it was";
 
-/// Why a database that moved is not collected: the server of the other store may serve it too.
-pub(crate) const ELSEWHERE: &str = "the database has moved to another store, and a server collects only what is in its own store: set it on the server \
-     of that store, and here to off";
+/// Why a database that moved to a cluster is not collected: other servers may serve it too. A folder has one owner.
+pub(crate) const ELSEWHERE: &str = "the database has moved to another cluster, and a server collects only what is in its own store and in folders: set \
+     it on a server of that cluster, and here to off";
 
 /// The time between condemning a chunk and deleting it, in milliseconds, unless another one is asked for.
 pub(crate) const GRACE_MS: u64 = 30 * 24 * 3_600 * 1_000;
@@ -208,11 +209,14 @@ async fn run_once(app: &App, run: &Run) -> Result<End> {
     Ok(ended(run, every, last, false))
 }
 
-/// Whether a database is in another store than the server's own.
+/// Whether a database is in another store than the server's own, and in none that only this server can have open.
 pub(crate) async fn is_elsewhere(app: &App, name: &str) -> Result<bool> {
     match app.layer.database(name).await {
         Ok(_) => Ok(false),
-        Err(error) if matches!(error.kind(), ErrorKind::Moved(_)) => Ok(true),
+        Err(error) if matches!(error.kind(), ErrorKind::Moved(_)) => {
+            let home = app.databases.stores.home(name).await?;
+            Ok(!home.url.is_some_and(|url| url.folder().is_some()))
+        }
         Err(error) => Err(error.into()),
     }
 }
