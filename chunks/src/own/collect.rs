@@ -10,7 +10,7 @@
 //! Here the chunks are found, and what holds everything back. Nothing is condemned or removed while anything does.
 
 use kv_api::Database;
-use model::{COLLECTED_AT_ONCE, Collection, Condemning, Discarded, Documents, Emptied, InTrash};
+use model::{COLLECTED_AT_ONCE, Collection, Condemning, Discarded, Documents, Emptied, InTrash, Seq};
 use serde_json::{Value, json};
 
 use super::census::{Amount, CensusOptions, Named};
@@ -157,10 +157,11 @@ impl VaultCollected {
             next = page.next.map(Some);
             let (trashed, condemned): (Vec<InTrash>, _) =
                 page.documents.into_iter().partition(|one| one.trashed.is_some());
-            if let Some(passed) = passed {
-                let ids: Vec<String> = trashed.into_iter().map(|one| one.id).collect();
-                documents.empty_trash(collection, &ids, passed, options.trash_ms, &mut self.emptied).await?;
-            }
+            // If nobody can tell what all devices have passed, notes of it are taken back: the period begins anew.
+            let trashed = trashed.into_iter().filter(|one| passed.is_some() || one.passed_ms.is_some());
+            let ids: Vec<String> = trashed.map(|one| one.id).collect();
+            let passed = passed.unwrap_or(Seq::ZERO);
+            documents.empty_trash(collection, &ids, passed, options.trash_ms, &mut self.emptied).await?;
             // A chunk that was condemned by mistake, beside an edit, begins anew.
             if !self.more {
                 let condemned = condemned.into_iter().map(|one| one.id);
@@ -187,7 +188,7 @@ impl VaultCollected {
 
     /// For which devices the trash waits: those that connected least recently. `None` if it waits for none.
     fn waits_for(&self) -> Option<String> {
-        (self.emptied.waiting > 0).then(|| titles(self.found.last_to_pass()))
+        (self.emptied.waiting > 0 && self.found.passed().is_some()).then(|| titles(self.found.last_to_pass()))
     }
 
     /// Counts chunks that stay, and names the first.

@@ -391,8 +391,12 @@ async fn the_trash_waits_for_every_device(world: World) {
     // What holds everything back holds the trash too.
     let silent = run((&late, Some(false)), ("undefined", Some(false))).await;
     assert_eq!((silent.found.holds.len(), silent.trash.deleted.count), (1, 1));
+    assert_eq!(silent.trash.passed, 1);
+    // A device that did not fetch deletions meanwhile begins anew, and so does the period.
     let held = run((&late, Some(false)), (&late, Some(true))).await;
-    assert_eq!(held.trash.passed, 1);
+    assert_eq!((held.trash.deleted.count, held.trash.passed), (1, 0));
+    assert_eq!(held.to_json()["collected"]["waits_for"], json!(null));
+    assert_eq!(run((&late, Some(false)), (&late, Some(false))).await.trash.passed, 1);
     let ended = run((&late, Some(false)), (&late, Some(false))).await;
     let told = ended.to_json();
     assert_eq!(told["collected"]["emptied"], json!({"count": 1, "bytes": waits.trash.deleted.bytes}));
