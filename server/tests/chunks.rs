@@ -314,7 +314,8 @@ fn a_vault_is_examined_by_a_command_and_a_request() {
     }
     let collect_encrypted = ["vault", "collect", "livesync-e2ee", "--dry-run"];
     let (told, complaint) = fail(&[&collect_encrypted[..], &url].concat());
-    assert!(told.contains("\nunknown how many are needed by none\nDevices of the vault:\n") && !told.contains("h:"), "{told}");
+    let unknown = "\nunknown how many are needed by none\nDevices of the vault:\n";
+    assert!(told.contains(unknown) && !told.contains("h:"), "{told}");
     assert!(complaint.contains("it is unknown which chunks no file needs"), "{complaint}");
     let told: Value =
         serde_json::from_str(&fail(&[&collect_encrypted[..], &["--json"], &url].concat()).0).expect("JSON");
