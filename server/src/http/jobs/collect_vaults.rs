@@ -215,7 +215,7 @@ pub(crate) async fn is_elsewhere(app: &App, name: &str) -> Result<bool> {
         Ok(_) => Ok(false),
         Err(error) if matches!(error.kind(), ErrorKind::Moved(_)) => {
             let home = app.databases.stores.home(name).await?;
-            Ok(!home.url.is_some_and(|url| url.folder().is_some()))
+            Ok(home.url.is_none_or(|url| url.folder().is_none()))
         }
         Err(error) => Err(error.into()),
     }
