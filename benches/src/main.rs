@@ -13,6 +13,8 @@ mod growth;
 mod http;
 #[cfg(feature = "lsm")]
 mod layouts;
+#[cfg(feature = "lsm")]
+mod limits;
 mod report;
 mod sizes;
 mod space;
@@ -43,6 +45,8 @@ enum Command {
     Replications(http::replications::Options),
     /// Logins by the thousand beside requests with proven passwords
     Logins(http::logins::Options),
+    /// Many small databases: creation, start, memory, listing
+    Databases(http::databases::Options),
     /// The server's memory while clients read long answers slowly
     SlowClients(http::slow::Options),
     /// Instructions of hot operations, compared with committed figures (needs valgrind)
@@ -59,6 +63,9 @@ enum Command {
     /// The cost of kinds of documents in both layouts: instructions of each use (needs valgrind), bytes at rest
     #[cfg(feature = "lsm")]
     Layouts(layouts::Options),
+    /// The server and the store beside the limits that the machine and the libraries set
+    #[cfg(feature = "lsm")]
+    Limits(limits::Options),
     /// The disk space left by deleted documents and a dropped database
     Space(space::Options),
     /// Views as they grow: the build, a range, a grouped reduction, an update after one edit
@@ -80,6 +87,7 @@ fn main() -> anyhow::Result<()> {
         Command::Attachments(options) => runtime.block_on(http::attachments::run(options)),
         Command::Replications(options) => runtime.block_on(http::replications::run(options)),
         Command::Logins(options) => runtime.block_on(http::logins::run(options)),
+        Command::Databases(options) => runtime.block_on(http::databases::run(options)),
         Command::SlowClients(options) => runtime.block_on(http::slow::run(options)),
         Command::Counts(options) => counts::run(options),
         Command::Growth(options) => growth::run(options),
@@ -89,6 +97,8 @@ fn main() -> anyhow::Result<()> {
         Command::Costs(options) => costs::run(options),
         #[cfg(feature = "lsm")]
         Command::Layouts(options) => layouts::run(options),
+        #[cfg(feature = "lsm")]
+        Command::Limits(options) => runtime.block_on(limits::run(options)),
         Command::Space(options) => space::run(options),
         Command::Views(options) => views::run(options),
         #[cfg(feature = "fdb")]

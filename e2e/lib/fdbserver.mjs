@@ -11,19 +11,24 @@ import { freePort, run, skipLoudly, temporaryFolder } from './server.mjs';
 
 const SERVER = process.env.FDBSERVER || 'fdbserver';
 const CLI = process.env.FDBCLI || 'fdbcli';
+/** FoundationDB's tools for backups, from PATH. */
+const TOOLS = ['fdbbackup', 'fdbrestore', 'backup_agent'];
 const REQUIRED = (process.env.CONFORMANCE_REQUIRE ?? '').split(',').includes('fdbserver');
 
-function execute(program, args) {
+function execute(program, args, timeout = 60_000) {
   return new Promise((resolve) => {
-    execFile(program, args, { timeout: 60_000 }, (error, stdout, stderr) =>
-      resolve({ missing: error?.code === 'ENOENT', output: stdout + stderr }));
+    execFile(program, args, { timeout }, (error, stdout, stderr) =>
+      resolve({ missing: error?.code === 'ENOENT', failed: error !== null, output: stdout + stderr }));
   });
 }
 
 export class FdbServer {
-  /** Starts a server with an empty database. Returns undefined and skips the test if that is impossible. */
-  static async start(t) {
-    const reason = await whyNot();
+  /**
+   * Starts a server with an empty database, and an agent for its backups if `agent`. Returns undefined and skips the
+   * test if that is impossible.
+   */
+  static async start(t, { agent = false } = {}) {
+    const reason = await whyNot(agent ? TOOLS : []);
     if (reason && REQUIRED) throw new Error(reason);
     if (reason) return void skipLoudly(t, reason);
     const server = new FdbServer();
@@ -35,7 +40,24 @@ export class FdbServer {
     t.after(() => server.kill());
     server.restart();
     await server.#says('configure new single ssd', 'Database created');
+    if (agent) {
+      const child = spawn('backup_agent', ['-C', server.file], { stdio: 'ignore' });
+      t.after(() => child.kill('SIGKILL'));
+    }
     return server;
+  }
+
+  /** Backs the database up below `folder`. Resolves to the backup's URL. */
+  async backUp(folder) {
+    const base = `file://${folder}`;
+    await tool('fdbbackup', 'start', '-C', this.file, '-d', base, '-w');
+    const { output } = await tool('fdbbackup', 'list', '-b', base);
+    return output.split('\n').find((line) => line.startsWith('file://')).trim();
+  }
+
+  /** Restores a backup into the empty database. */
+  async restore(url) {
+    await tool('fdbrestore', 'start', '--dest-cluster-file', this.file, '-r', url, '-w');
   }
 
   /** Starts the process again on the same data. */
@@ -69,8 +91,14 @@ export class FdbServer {
   }
 }
 
-async function whyNot() {
-  for (const program of [SERVER, CLI]) {
+async function tool(program, ...args) {
+  const ended = await execute(program, args, 300_000);
+  if (ended.failed) throw new Error(`${program} ${args.join(' ')}: ${ended.output}`);
+  return ended;
+}
+
+async function whyNot(tools) {
+  for (const program of [SERVER, CLI, ...tools]) {
     if ((await execute(program, ['--version'])).missing) return `there is no ${program}`;
   }
   const { stderr } = await run(['check', 'none', '--engine', 'fdb:/nowhere/fdb.cluster']);

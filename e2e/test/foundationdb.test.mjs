@@ -1,13 +1,16 @@
 // SIGKILL of the FoundationDB server below a running couch-layer: acknowledged writes are there, no document is in
 // `_changes` twice, and open feeds continue without a new request. SIGKILL of one of two servers on a cluster: the
-// other one continues its replications.
+// other one continues its replications. A cluster that FoundationDB's own tools restored is adopted: clients that were
+// behind the backup and ahead of it miss nothing.
 
 import assert from 'node:assert/strict';
+import path from 'node:path';
 import test from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { FdbServer } from '../lib/fdbserver.mjs';
-import { Server, expectOk, request, run } from '../lib/server.mjs';
+import PouchDB, { replicate } from '../lib/pouch.mjs';
+import { Server, expectOk, request, run, temporaryFolder } from '../lib/server.mjs';
 import { allChanges } from '../lib/database.mjs';
 
 const KILLS = 3;
@@ -120,4 +123,66 @@ test('a server of a cluster goes on with the replication of one that was killed'
   assert.equal(last.start_last_seq, before.recorded_seq);
   assert.equal((await expectOk(`${other.url}/there`)).doc_count, 501);
   assert.deepEqual(await other.stop(), { code: 0, signal: null });
+});
+
+test('a cluster that FoundationDB restored is adopted', { timeout: 600_000 }, async (t) => {
+  const lost = await FdbServer.start(t, { agent: true });
+  if (!lost) return;
+  const folder = await temporaryFolder(t);
+  const put = (url, body) => expectOk(url, { method: 'PUT', body });
+  const client = (name) => {
+    const made = new PouchDB(path.join(folder, name));
+    t.after(() => made.close());
+    return made;
+  };
+  const both = async (one, other) => {
+    await replicate(one, other);
+    await replicate(other, one);
+  };
+
+  let server = (await Server.start(`fdb:${lost.file}`)).endWith(t);
+  const { port, url } = server;
+  const remote = () => new PouchDB(`${url}/db`);
+  await put(`${url}/db`);
+  const [behind, ahead] = [client('behind'), client('ahead')];
+  await put(`${url}/db/a`, { n: 1 });
+  await put(`${url}/db/_design/d`, { views: { v: { map: 'function (doc) { emit(doc._id, doc.n); }' } } });
+  await both(remote(), behind);
+  await put(`${url}/db/b`, { n: 1 });
+  const view = async () => (await expectOk(`${url}/db/_design/d/_view/v`)).rows.map((row) => [row.key, row.value ?? null]);
+  assert.deepEqual(await view(), [['a', 1], ['b', 1]]);
+  const { last_seq: behindSeq } = await expectOk(`${url}/db/_changes`);
+  const backup = await lost.backUp(path.join(folder, 'backup'));
+  await put(`${url}/db/lost`, {});
+  await ahead.put({ _id: 'own' });
+  await both(remote(), ahead);
+  const { last_seq: aheadSeq } = await expectOk(`${url}/db/_changes`);
+  await server.kill();
+  await lost.kill();
+
+  const restored = await FdbServer.start(t, { agent: true });
+  await restored.restore(backup);
+  const engine = `fdb:${restored.file}`;
+  // Whether the store would be refused without this depends on the versions of the two clusters.
+  const adopted = await run(['adopt', engine]);
+  assert.equal(adopted.code, 0, adopted.stderr);
+
+  // At the same address, so that the clients have checkpoints of it.
+  server = (await Server.start(engine, { port })).endWith(t);
+  await put(`${url}/db/c`, { n: 3 });
+  const { _rev } = await expectOk(`${url}/db/a`);
+  await put(`${url}/db/a`, { n: 2, _rev });
+  const since = async (seq) => (await expectOk(`${url}/db/_changes?since=${seq}`)).results.map((row) => row.id);
+  assert.deepEqual(await since(behindSeq), ['c', 'a'], 'what was changed after the backup');
+  assert.deepEqual(await since(aheadSeq), ['c', 'a'], 'the same: what was lost is nowhere');
+  assert.deepEqual(await view(), [['a', 2], ['b', 1], ['c', 3]]);
+  await both(remote(), behind);
+  assert.deepEqual((await behind.allDocs()).rows.map((row) => row.id), ['_design/d', 'a', 'b', 'c']);
+  await both(remote(), ahead);
+  await both(remote(), behind);
+  for (const db of [behind, ahead, remote()]) {
+    assert.deepEqual((await db.allDocs()).rows.map((row) => row.id), ['_design/d', 'a', 'b', 'c', 'lost', 'own']);
+    assert.equal((await db.get('a')).n, 2);
+  }
+  assert.deepEqual(await server.stop(), { code: 0, signal: null });
 });

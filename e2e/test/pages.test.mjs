@@ -20,7 +20,8 @@ const VAULT = 'needs a vault that devices use; `server/tests/chunks.rs` and `ser
 const NOT_RUN = [
   ['README.md', 'cargo run -- serve', BUILDS],
   ['docs/start.md', 'git clone', `fetches the repository, and ${BUILDS}`],
-  ['docs/operating.md', 'systemctl enable', 'needs systemd, and writes into the system'],
+  ['docs/operating.md', 'systemctl enable', 'needs systemd, and writes into the system; `.ci/run debian` installs the package'],
+  ['docs/operating.md', 'systemd-sysusers', 'writes into the system'],
   ['docs/operating.md', 'podman build', `needs a container engine, and ${BUILDS}`],
   ['docs/backup.md', '--ship-to /mnt', 'needs a disk at /mnt, times of a store that was shipped, and a second server'],
   ['docs/console.md', 'X-Couch-Layer-Setup-Token', 'needs the token of a start; `server/tests/http/setup.rs` sends it'],

@@ -41,9 +41,8 @@ impl Tables {
     fn sources(&self, begin: &[u8], end: &[u8], direction: Direction, bounds: Bounds) -> Vec<Source> {
         let (from, to) = (Slice::from(begin), Slice::from(end));
         let sources = self.levels().iter().flatten().filter_map(|run| {
-            let members =
-                run.partition_point(|member| member.last() < begin)..run.partition_point(|member| member.first() < end);
-            let members = run.get(members)?.iter();
+            let from_begin = &run[run.partition_point(|member| member.last() < begin)..];
+            let members = from_begin.iter().take_while(|member| member.first() < end);
             let members =
                 members.filter(|member| member.prefixes.as_ref().is_none_or(|prefixes| prefixes.may_have(begin, end)));
             let mut tables: Vec<Table> = members.map(|member| member.reader().clone()).collect();

@@ -94,6 +94,11 @@ macro_rules! __scenarios {
                 dropping_the_database_ends_all_waiting,
                 waiters_share_one_watch,
                 waiters_poll_a_store_without_watches,
+                a_write_costs_as_much_with_any_number_of_waiting_feeds,
+                feeds_that_share_reads_agree_with_a_plain_reader,
+                a_shared_read_that_nobody_ends_is_ended_by_the_next,
+                a_shared_read_that_began_before_a_change_is_not_the_last,
+                feeds_of_a_dropped_database_share_nothing,
             }
             "Streams and consumers of the feed" consuming {
                 the_feed_is_a_stream_that_may_go_on,
@@ -231,6 +236,7 @@ macro_rules! __scenarios {
             "Economy" economy {
                 a_thousand_updates_and_a_delete_leave_two_rows,
                 an_update_reads_as_much_with_any_number_of_branches,
+                a_first_revision_is_read_by_its_body_alone,
             }
             "Collections of what nobody names" collecting {
                 what_is_collected_comes_back_on_every_way_of_writing,

@@ -46,7 +46,7 @@ pub use attachments::{
 };
 pub use documents::Documents;
 pub use error::{Error, ErrorKind, NotFound, Refused, Result};
-pub use feed::changes::{Change, ChangesBatch, ChangesRequest, Since, Style};
+pub use feed::change::{Change, ChangesBatch, ChangesRequest, Since, Style};
 pub use feed::consumer::Consumer;
 pub use feed::events::{DatabaseEvent, DatabaseEventKind, DatabaseEvents, DatabaseWatcher};
 pub use feed::seq::{NumberedSeq, Seq};

@@ -18,7 +18,8 @@
 //! A document that the target refuses is counted and reported, and the others continue. Requests that fail temporarily
 //! are repeated. If a peer stays unavailable, the replication ends, without a checkpoint beyond what the target has.
 //!
-//! While leaves are copied, the next pages of the feed are read and the target is asked about them.
+//! While leaves are copied, the next pages of the feed are read and the target is asked about them. A target that had
+//! no documents at the start is not asked until the feed's end is reached once: it lacks everything.
 //!
 //! Memory is bounded: a few pages of the feed and a few groups of leaves. The number of leaves in a group follows the
 //! size of recent ones. Attachments are streams.

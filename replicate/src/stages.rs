@@ -77,7 +77,7 @@ pub(crate) async fn ask(
     while let Some(page) = pages.next().await {
         let asked = async {
             let page = page?;
-            let (step, groups) = transfer.missing(&page.rows).await?;
+            let (step, groups) = transfer.missing(&page.rows, page.more).await?;
             let pending = page.pending.or((!page.more).then_some(0));
             Ok((step, groups, End { seq: page.last_seq, pending, is_last: !page.more && !is_continuous }))
         };

@@ -30,12 +30,18 @@ fn text<'v>(outcome: &'v Value, member: &str) -> &'v str {
 }
 
 async fn status(url: &str, user: Option<(&str, &str)>) -> StatusCode {
-    let request = Client::new().get(url);
-    let request = match user {
-        Some((name, password)) => request.basic_auth(name, Some(password)),
-        None => request,
-    };
-    request.send().await.expect("an answer").status()
+    loop {
+        let request = Client::new().get(url);
+        let request = match user {
+            Some((name, password)) => request.basic_auth(name, Some(password)),
+            None => request,
+        };
+        let status = request.send().await.expect("an answer").status();
+        // A busy machine may hash a password for longer than a login waits. The result is kept for the next attempt.
+        if status != StatusCode::SERVICE_UNAVAILABLE {
+            return status;
+        }
+    }
 }
 
 const SETTINGS: usize = 8;

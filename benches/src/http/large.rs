@@ -1,6 +1,6 @@
 //! A database over HTTP as it grows large: rates, disk, memory, and the opening after a kill.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -35,20 +35,22 @@ pub(crate) struct Options {
 
 /// The figures at one size.
 #[derive(Serialize)]
-struct Step {
+pub(crate) struct Step {
     documents: u64,
     /// Documents written a second since the last size, a thousand in a request.
     writes: f64,
     /// Documents written a second in the last 20,000.
-    last_writes: f64,
+    pub(crate) last_writes: f64,
     /// Documents read a second by 16 clients, at random.
-    reads: f64,
+    pub(crate) reads: f64,
     /// Bytes on disk for a byte of JSON.
     disk: f64,
     /// Largest resident memory of the server so far, in bytes, if the system tells.
     memory: Option<u64>,
     /// Seconds from the start of a program on a killed server's folder until it listens.
     opening: f64,
+    /// Resident memory of that program once it has opened the database, in bytes, if the system tells.
+    pub(crate) opened: Option<u64>,
 }
 
 /// Documents in a request.
@@ -61,22 +63,33 @@ const READS: u64 = 32_000;
 const PAUSE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(options: Options) -> Result<()> {
-    let folder = folder()?;
-    let data = folder.path().join("data");
-    let url = format!("{}:{}", options.engine, data.display());
-    let mut server = Spawned::start(&options.binary, &url).await?;
-    let path = format!("/large?format={}", options.format);
-    Client::connect(&server.address).await?.request("PUT", &path, Bytes::new()).await?;
     if !options.json {
         println!(
-            "{:>10} {:>10} {:>12} {:>10} {:>10} {:>10} {:>10}",
-            "documents", "writes/s", "last 20,000", "reads/s", "disk/JSON", "memory MB", "opening s"
+            "{:>10} {:>10} {:>12} {:>10} {:>10} {:>10} {:>10} {:>10}",
+            "documents", "writes/s", "last 20,000", "reads/s", "disk/JSON", "memory MB", "opening s", "opened MB"
         );
     }
+    let sizes = (4..).map(|power| 10_u64.pow(power)).take_while(|size| *size < options.until).chain([options.until]);
+    grow(&options.binary, &options.engine, &options.format, sizes, |step| print(&step, options.json)).await
+}
+
+/// Grows a new database to one size after the other.
+pub(crate) async fn grow(
+    binary: &Path,
+    engine: &str,
+    format: &str,
+    sizes: impl IntoIterator<Item = u64>,
+    mut each: impl FnMut(Step) -> Result<()>,
+) -> Result<()> {
+    let folder = folder()?;
+    let data = folder.path().join("data");
+    let url = format!("{engine}:{}", data.display());
+    let mut server = Spawned::start(binary, &url).await?;
+    let path = format!("/large?format={format}");
+    Client::connect(&server.address).await?.request("PUT", &path, Bytes::new()).await?;
     let mut documents = Source::seeded(1);
     let (mut written, mut json) = (0, 0);
-    let sizes = (4..).map(|power| 10_u64.pow(power)).take_while(|size| *size < options.until);
-    for size in sizes.chain([options.until]) {
+    for size in sizes {
         let mut client = Client::connect(&server.address).await?;
         let (mut took, mut took_last) = (Duration::ZERO, Duration::ZERO);
         let before = written;
@@ -102,17 +115,19 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         let disk = disk(&data)?;
         server.stop().await?;
         let begun = Instant::now();
-        server = Spawned::start(&options.binary, &url).await?;
-        let step = Step {
+        server = Spawned::start(binary, &url).await?;
+        let opening = begun.elapsed().as_secs_f64();
+        Client::connect(&server.address).await?.request("GET", "/large", Bytes::new()).await?;
+        each(Step {
             documents: size,
             writes: rate((size - before) as usize, took),
             last_writes: rate((size - last_from) as usize, took_last),
             reads: rate(READS as usize, reads),
             disk: disk as f64 / json as f64,
             memory,
-            opening: begun.elapsed().as_secs_f64(),
-        };
-        print(&step, options.json)?;
+            opening,
+            opened: server.memory(),
+        })?;
     }
     server.stop().await
 }
@@ -121,9 +136,10 @@ fn print(step: &Step, json: bool) -> Result<()> {
     if json {
         println!("{}", serde_json::to_string(step)?);
     } else {
-        let memory = step.memory.map_or("-".to_owned(), |bytes| format!("{:.0}", bytes as f64 / 1e6));
+        let megabytes = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |bytes| format!("{:.0}", bytes as f64 / 1e6));
+        let (memory, opened) = (megabytes(step.memory), megabytes(step.opened));
         println!(
-            "{:>10} {:>10.0} {:>12.0} {:>10.0} {:>10.2} {memory:>10} {:>10.2}",
+            "{:>10} {:>10.0} {:>12.0} {:>10.0} {:>10.2} {memory:>10} {:>10.2} {opened:>10}",
             step.documents, step.writes, step.last_writes, step.reads, step.disk, step.opening
         );
     }

@@ -6,6 +6,7 @@
 
 pub(crate) mod attachments;
 pub(crate) mod client;
+pub(crate) mod databases;
 pub(crate) mod large;
 pub(crate) mod logins;
 pub(crate) mod queries;

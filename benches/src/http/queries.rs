@@ -70,6 +70,11 @@ const WORKS: [(&str, &str); 10] = [
     ("view, group_level=1 of all", "queries"),
 ];
 
+/// The serial number that the n-th query asks for.
+fn serial(n: usize) -> usize {
+    n * 7_919 % 1_000_000
+}
+
 /// An answer whose documents or rows are only counted: on a machine with few cores, the client's own work lowers the
 /// rate.
 #[derive(Deserialize)]
@@ -79,7 +84,7 @@ struct Answer {
 }
 
 /// A server with a database.
-struct Side {
+pub(crate) struct Side {
     target: Target,
     database: Database,
     client: Client,
@@ -94,11 +99,10 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     let rival = options.rival.iter().map(|rival| Target { address: rival.clone(), format: None });
     let mut sides = Vec::new();
     for target in ours.chain(rival) {
-        let (database, client) = (Database::create(&target).await?, Client::connect(&target.address).await?);
-        sides.push(Side { target, database, client, figures: vec![Figures::default(); WORKS.len()] });
+        sides.push(Side::create(target).await?);
     }
-    for side in &mut sides {
-        side.database.fill(options.documents).await?;
+    for side in &sides {
+        side.fill(options.documents).await?;
     }
     for round in 0..options.rounds {
         for turn in 0..sides.len() {
@@ -120,20 +124,38 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     spawned.stop().await
 }
 
+/// The map function of a round's view. It emits a row for each document.
+pub(crate) fn map_function(round: u32) -> String {
+    format!(
+        "function (doc) {{ // {round}\n if (doc.type === 'record') emit([doc.serial % {GROUPS}, doc.serial], doc.price); }}"
+    )
+}
+
 impl Side {
+    /// A new database.
+    pub(crate) async fn create(target: Target) -> Result<Side> {
+        let (database, client) = (Database::create(&target).await?, Client::connect(&target.address).await?);
+        Ok(Side { target, database, client, figures: vec![Figures::default(); WORKS.len()] })
+    }
+
+    /// Writes documents, the same ones into each database.
+    pub(crate) async fn fill(&self, documents: usize) -> Result<()> {
+        self.database.fill(documents).await.map(drop)
+    }
+
+    /// Servers close connections that were idle during the other sides' rounds.
+    async fn connect(&mut self) -> Result<()> {
+        self.client = Client::connect(&self.target.address).await?;
+        Ok(())
+    }
+
     /// Does each work once.
     async fn round(&mut self, round: u32, documents: usize) -> Result<()> {
-        // Servers close connections that were idle during the other sides' rounds.
-        self.client = Client::connect(&self.target.address).await?;
+        self.connect().await?;
         let mut rates = vec![self.write(documents / 5, false).await?, self.write(documents / 5, true).await?];
         rates.push(self.build_index(round, documents).await?);
-        let serial = |n: usize| n * 7_919 % 1_000_000;
         rates.push(self.find(|n| json!({"selector": {"serial": serial(n)}, "use_index": "by-0"}), None).await?);
-        let range = |n: usize| {
-            let selector = json!({"serial": {"$gte": serial(n) / 2}});
-            json!({"selector": selector, "sort": ["serial"], "limit": RANGE, "use_index": "by-0"})
-        };
-        rates.push(self.find(range, Some(RANGE.min(documents / 2))).await?);
+        rates.push(self.find_range(documents).await?);
         let without = self.find(|n| json!({"selector": {"owner.mail": format!("nobody {n}")}}), Some(0)).await?;
         rates.push(without * documents as f64);
         rates.push(self.build_view(round, documents).await?);
@@ -169,8 +191,9 @@ impl Side {
         Ok(written as f64 / begun.elapsed().as_secs_f64())
     }
 
-    /// Builds a new index, until a query has used it for its order.
-    async fn build_index(&mut self, round: u32, documents: usize) -> Result<f64> {
+    /// Builds a new index, until a query has used it for its order. The first round's is that of the queries.
+    pub(crate) async fn build_index(&mut self, round: u32, documents: usize) -> Result<f64> {
+        self.connect().await?;
         let name = format!("by-{round}");
         let mut fields = vec!["serial"];
         fields.extend(round.checked_sub(1).and_then(|further| SECOND.get(further as usize)));
@@ -183,17 +206,26 @@ impl Side {
         Ok(documents as f64 / begun.elapsed().as_secs_f64())
     }
 
-    async fn build_view(&mut self, round: u32, documents: usize) -> Result<f64> {
-        let map = format!(
-            "function (doc) {{ // {round}\n if (doc.type === 'record') emit([doc.serial % {GROUPS}, doc.serial], doc.price); }}"
-        );
-        let design = json!({"views": {"by-group": {"map": map, "reduce": "_sum"}}}).to_string();
+    /// Builds a new view.
+    pub(crate) async fn build_view(&mut self, round: u32, documents: usize) -> Result<f64> {
+        self.connect().await?;
+        let design = json!({"views": {"by-group": {"map": map_function(round), "reduce": "_sum"}}}).to_string();
         let (path, begun) = (self.database.path(&format!("/_design/view-{round}")), Instant::now());
         self.client.request("PUT", &path, design).await?;
         let rows = self.rows(&format!("{path}/_view/by-group?reduce=false&limit=1")).await?;
         let took = begun.elapsed();
         ensure!(rows == 1, "{path}: {rows} rows");
         Ok(documents as f64 / took.as_secs_f64())
+    }
+
+    /// Repeats queries of sorted ranges.
+    pub(crate) async fn find_range(&mut self, documents: usize) -> Result<f64> {
+        self.connect().await?;
+        let range = |n: usize| {
+            let selector = json!({"serial": {"$gte": serial(n) / 2}});
+            json!({"selector": selector, "sort": ["serial"], "limit": RANGE, "use_index": "by-0"})
+        };
+        self.find(range, Some(RANGE.min(documents / 2))).await
     }
 
     /// Repeats a query; it must find `found` documents.

@@ -53,7 +53,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
 }
 
 /// A way to copy a database.
-enum Way {
+pub(crate) enum Way {
     /// `_replicate` of the server that has the target.
     Ours,
     /// `_replicate` of another server, which reaches both by HTTP.
@@ -81,7 +81,7 @@ async fn copy(options: &Options) -> Result<()> {
         for turn in 0..ways.len() {
             // Every other round is backwards, so that a slow phase of the machine slows all sides equally.
             let at = if round % 2 == 0 { turn } else { ways.len() - 1 - turn };
-            let took = one(options, &ways[at].1, &source.address, &target.address, round).await?;
+            let took = one(options.documents, &ways[at].1, &source.address, &target.address, round).await?;
             figures[at].push(options.documents as f64 / took.as_secs_f64());
         }
     }
@@ -96,7 +96,8 @@ async fn copy(options: &Options) -> Result<()> {
     target.stop().await
 }
 
-async fn fill(client: &mut Client, documents: usize) -> Result<()> {
+/// Fills a new database `source`.
+pub(crate) async fn fill(client: &mut Client, documents: usize) -> Result<()> {
     client.request("PUT", "/source", "").await?;
     let mut made = Source::seeded(1);
     let mut left = documents;
@@ -109,7 +110,13 @@ async fn fill(client: &mut Client, documents: usize) -> Result<()> {
 }
 
 /// Copies the documents into a new database. Returns the time that it took.
-async fn one(options: &Options, way: &Way, source: &Address, target: &Address, round: u32) -> Result<Duration> {
+pub(crate) async fn one(
+    documents: usize,
+    way: &Way,
+    source: &Address,
+    target: &Address,
+    round: u32,
+) -> Result<Duration> {
     // A checkpoint of an earlier round would leave nothing to do, so each round's target has a new name.
     let name = match way {
         Way::Ours => format!("ours{round}"),
@@ -151,7 +158,7 @@ async fn one(options: &Options, way: &Way, source: &Address, target: &Address, r
         // A connection that waited for the copy may have been closed.
         let mut there = Client::connect(target).await?;
         let info: Value = serde_json::from_slice(&there.request("GET", &format!("/{name}"), "").await?)?;
-        ensure!(info["doc_count"] == options.documents, "{name} has {}", info["doc_count"]);
+        ensure!(info["doc_count"] == documents, "{name} has {}", info["doc_count"]);
         there.request("DELETE", &format!("/{name}"), "").await?;
     }
     Ok(took)

@@ -34,7 +34,7 @@ impl Work {
 
 /// Pause between filling and reading a database, on both sides: background work after the writes must not be
 /// counted against the reads.
-const PAUSE: Duration = Duration::from_secs(3);
+pub(crate) const PAUSE: Duration = Duration::from_secs(3);
 
 /// All kinds, in the order of the table.
 pub(crate) const WORKS: &[Work] = &[
@@ -153,10 +153,15 @@ async fn get(target: &Target, clients: usize, count: usize) -> Result<f64> {
     let database = Database::create(target).await?;
     let ids = database.fill(DOCUMENTS).await?;
     tokio::time::sleep(PAUSE).await;
-    // The stride is coprime to the number of documents, so it visits all of them in scattered order.
-    let load: Load =
-        (0..count).map(|n| ("GET", database.path(&format!("/{}", ids[n * 7_919 % ids.len()])), Bytes::new())).collect();
-    let took = send(&target.address, split(load, clients)).await?;
+    let paths: Vec<String> = ids.iter().map(|id| database.path(&format!("/{id}"))).collect();
+    read(&target.address, &paths, clients, count).await
+}
+
+/// Reads documents in scattered order. Returns the number of reads a second.
+pub(crate) async fn read(address: &Address, paths: &[String], clients: usize, count: usize) -> Result<f64> {
+    // The stride is coprime to the number of documents, so it visits all of them.
+    let load = (0..count).map(|n| ("GET", paths[n * 7_919 % paths.len()].clone(), Bytes::new())).collect();
+    let took = send(address, split(load, clients)).await?;
     Ok(count as f64 / took.as_secs_f64())
 }
 

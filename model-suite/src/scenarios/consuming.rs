@@ -150,7 +150,7 @@ pub(crate) async fn rows_that_another_consumer_has_consumed_are_left(stage: Stag
 }
 
 /// Drops a future after this many polls, if it has not ended before.
-async fn ends_after<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn ends_after<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
     let (mut future, mut left) = (pin!(future), polls);
     poll_fn(|context| {
         if left == 0 {

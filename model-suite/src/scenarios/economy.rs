@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kv_api::{Bytes, Counted, Counts, Database, RangeRequest, Read, TransactionExt};
-use model::{AttachmentEdit, BodyFormat, CreateOptions, Edit, Purge, RevId, WriteMode};
+use model::{AttachmentEdit, BodyFormat, BulkGet, CreateOptions, Edit, GetOptions, OpenRev, Purge, RevId, WriteMode};
 
 use super::attachments::inline;
 use super::damage::{CHANGES, REVISIONS};
@@ -100,6 +100,36 @@ pub(crate) async fn an_update_reads_as_much_with_any_number_of_branches(stage: S
         }
     }
     assert!(found.windows(2).all(|pair| pair[0] == pair[1]), "1, 10, 100 and 1,000 branches: {found:?}");
+}
+
+/// As replications ask for it.
+pub(crate) async fn a_first_revision_is_read_by_its_body_alone(stage: Stage) {
+    let counted = Counted::new(stage.engine()).separately(model::is_instance_key);
+    let documents = database(counted.clone()).await;
+    let first = documents.put(edit("a", r#"{"n":1}"#)).await.unwrap();
+    let options = GetOptions { latest: true, revs: true, ..GetOptions::default() };
+    let wanted = BulkGet { id: "a".to_owned(), rev: Some(first.clone()) };
+    let read = async || {
+        counted.take();
+        let mut found = documents.get_some(std::slice::from_ref(&wanted), &options).await.unwrap();
+        let leaves = found.pop().unwrap().1.unwrap();
+        let counts = counted.take();
+        let [OpenRev::Found(leaf)] = &leaves[..] else { panic!("{leaves:?}") };
+        (leaf.clone(), counts.len(), counts[0].kvs_read - counts[0].kvs_read_separately, counts[0].round_trips)
+    };
+    let (leaf, transactions, rows, round_trips) = read().await;
+    assert_eq!((leaf.rev, leaf.body.as_str()), (first.clone(), r#"{"n":1}"#));
+    assert_eq!(leaf.revisions.unwrap().ids, [first.hash().clone()]);
+    assert_eq!((transactions, rows, round_trips), (1, 2, 1), "the two rows of its body");
+
+    // It is not a leaf any more: its branch is read too.
+    let second = documents.put(edit("a", r#"{"n":2}"#).over(first.clone())).await.unwrap();
+    let (leaf, transactions, rows, round_trips) = read().await;
+    assert_eq!((leaf.rev, leaf.revisions.unwrap().ids.len()), (second.clone(), 2));
+    assert_eq!((transactions, rows, round_trips), (1, 3, 3));
+    let third = documents.put(edit("a", "{}").over(second).deleting()).await.unwrap();
+    let (leaf, ..) = read().await;
+    assert_eq!((leaf.rev, leaf.deleted), (third, true));
 }
 
 /// The reads and writes of a transaction, without the bytes.

@@ -11,7 +11,8 @@ use kv_api::{Database, Transaction};
 
 use crate::documents::Documents;
 use crate::error::{Result, alone};
-use crate::feed::changes::{Change, ChangesBatch, ChangesRequest, Scan, ScannedRow, Style, unreadable};
+use crate::feed::change::{Change, ChangesBatch, ChangesRequest, Style};
+use crate::feed::changes::{Scan, ScannedRow, unreadable};
 use crate::feed::seq::Seq;
 use crate::keys::DatabaseKeys;
 use crate::read::batch::Batch;

@@ -19,7 +19,7 @@ use json::JsonText;
 use kv_api::{Database, RetryError};
 
 use crate::error::{Error, ErrorKind, NotFound, Result};
-use crate::feed::changes::{Change, ChangesRequest, Since};
+use crate::feed::change::{Change, ChangesRequest, Since};
 use crate::feed::seq::Seq;
 use crate::limits::LOCAL_PREFIX;
 use crate::read::local::LocalDocument;
@@ -82,7 +82,7 @@ impl<D: Database> Consumer<D> {
             let mut request = ChangesRequest { since, limit: Some(limit.max(1)), ..self.feed.request.clone() };
             let mut skipped = 0;
             loop {
-                let (batch, filtered) = self.feed.batch(&request).await?;
+                let (batch, filtered) = self.feed.batch(&request, None).await?;
                 let (count, next, at_end) = (batch.rows.len(), batch.last_seq, !batch.more);
                 skipped += filtered;
                 let ends = at_end && !self.feed.live;

@@ -15,12 +15,15 @@
 //! exactly that sequence. The epoch's watch fires on any later change.
 
 use std::fmt;
+use std::sync::{Arc, Weak};
 
 use futures_util::future::{BoxFuture, Shared};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::Result;
+use crate::feed::change::ChangesRequest;
 use crate::feed::seq::Seq;
+use crate::feed::tail::Tail;
 
 pub(crate) type Fired = Shared<BoxFuture<'static, kv_api::Result<()>>>;
 pub(crate) type Arming = Shared<BoxFuture<'static, Result<Armed>>>;
@@ -44,6 +47,8 @@ pub(crate) struct Epoch {
 #[derive(Default)]
 pub(crate) struct Feed {
     state: Mutex<State>,
+    /// The tails that waiters read, one for each shape of a request.
+    tails: Mutex<Vec<Weak<Tail>>>,
 }
 
 #[derive(Default)]
@@ -73,6 +78,18 @@ impl Feed {
         state.next += 1;
         state.current = Some(epoch.clone());
         epoch
+    }
+
+    /// The tail for requests of this shape.
+    pub(crate) fn tail(&self, shape: ChangesRequest) -> Arc<Tail> {
+        let mut tails = self.tails.lock();
+        if let Some(tail) = tails.iter().filter_map(Weak::upgrade).find(|tail| tail.has_shape(&shape)) {
+            return tail;
+        }
+        tails.retain(|tail| tail.strong_count() > 0);
+        let tail = Arc::new(Tail::new(shape));
+        tails.push(Arc::downgrade(&tail));
+        tail
     }
 
     /// Ends an epoch, unless another one has started.

@@ -1,5 +1,6 @@
-//! Waits for changes of a database, with the [watch](crate::feed::epoch) that all waiters share. If the store has no
-//! watch left (1032), they look again after a pause, until it has one.
+//! Waits for changes of a database, with the [watch](crate::feed::epoch) that all waiters share, and reads them from
+//! the [tail](crate::feed::tail) that they share. If the store has no watch left (1032), they look again after a pause,
+//! until it has one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,13 +8,15 @@ use std::time::Duration;
 use futures_timer::Delay;
 use futures_util::FutureExt;
 use kv_api::error::{TOO_MANY_WATCHES, WATCH_CANCELLED};
-use kv_api::{Database, Read, RetryError, Transaction};
+use kv_api::{BoxFuture, Database, Read, RetryError, Transaction};
 
 use crate::admin::info;
 use crate::documents::Documents;
 use crate::error::Result;
+use crate::feed::change::{ChangesBatch, ChangesRequest};
 use crate::feed::epoch::{Armed, Feed};
 use crate::feed::seq::Seq;
+use crate::feed::tail::Tail;
 use crate::keys::DatabaseKey;
 
 /// Pause before looking at the database again, if the store has no watch left.
@@ -24,6 +27,8 @@ const POLL: Duration = Duration::from_secs(2);
 pub struct Watcher<D> {
     documents: Documents<D>,
     feed: Arc<Feed>,
+    /// The tail that was read last.
+    tail: Option<Arc<Tail>>,
     seen: Seq,
 }
 
@@ -31,6 +36,51 @@ impl<D: Database> Watcher<D> {
     /// Records that everything up to `seq` has been read: only later changes end the wait.
     pub fn saw(&mut self, seq: Seq) {
         self.seen = self.seen.max(seq);
+    }
+
+    /// A batch of the feed, as [`Documents::changes`] reads it. All watchers of the database in this process share the
+    /// read if their requests have the same options, wherever they start.
+    ///
+    /// It may lack changes that were made before the call. If it lacks one that has ended a [wait](Self::changed) of
+    /// this watcher, there is [more](ChangesBatch::more).
+    ///
+    /// # Errors
+    /// 404 if the database is gone.
+    pub async fn changes(&mut self, request: &ChangesRequest) -> Result<ChangesBatch> {
+        match self.shared_changes(request, |reading| reading.map(Result::ok).boxed()).await {
+            Some(batch) => Ok(batch),
+            None => self.documents.changes(request).await,
+        }
+    }
+
+    /// The same, if the watchers share these rows; otherwise `None`, and the caller has to read. So it is after an
+    /// error. `run` runs the read, if there is to be one, and may give up.
+    pub async fn shared_changes(
+        &mut self,
+        request: &ChangesRequest,
+        run: impl FnOnce(BoxFuture<Result<ChangesBatch>>) -> BoxFuture<Option<ChangesBatch>>,
+    ) -> Option<ChangesBatch> {
+        let (shape, since) = Tail::shape(request)?;
+        let tail = match self.tail.take() {
+            Some(tail) if tail.has_shape(&shape) => tail,
+            _ => self.feed.tail(shape),
+        };
+        let documents = self.documents.clone();
+        let read = |request| run(async move { documents.changes(&request).await }.boxed());
+        let now_ms = self.documents.shared.guard.environment.now_ms();
+        let tail = self.tail.insert(tail);
+        let batch = tail.batch(request, since, now_ms, read).await;
+        if Arc::strong_count(&self.feed) == 1 {
+            // Nobody else waits for these rows.
+            tail.clear();
+        }
+        let mut batch = batch?;
+        if batch.last_seq < self.seen {
+            // The rows were read before that change. Without a step forward, this must not be tried again and again.
+            (batch.more, batch.pending) = (true, None);
+            return (batch.last_seq > since).then_some(batch);
+        }
+        Some(batch)
     }
 
     /// Waits until the database's last sequence is beyond the one seen. Returns the sequence, which counts as
@@ -81,7 +131,7 @@ impl<D: Database> Documents<D> {
             feeds.insert(place.clone(), Arc::downgrade(&feed));
             feed
         });
-        Watcher { documents: self.clone(), feed, seen }
+        Watcher { documents: self.clone(), feed, tail: None, seen }
     }
 }
 

@@ -4,7 +4,7 @@ use kv_api::Database;
 
 use crate::documents::Documents;
 use crate::error::Result;
-use crate::feed::changes::{Change, ChangesRequest, Since, Style};
+use crate::feed::change::{Change, ChangesRequest, Since, Style};
 use crate::feed::seq::Seq;
 use crate::rows::revid::RevId;
 

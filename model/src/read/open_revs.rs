@@ -4,6 +4,8 @@
 //!  first round trip, for each requested revision   its body, as a live leaf
 //!                                                  its row, as a tombstone     (and as a live leaf: `revs`)
 //!                    or for each document          all branches                (`latest`, or all leaves)
+//!                    but of a first revision       its body alone, since it has no ancestors; all branches if it has
+//!                                                  none, because the revision is a tombstone, replaced or unknown
 //!  second, if needed                               bodies of tombstones and of the leaves of these branches
 //!                                                  in a database that keeps replaced revisions: their rows, of those
 //!                                                  that are not leaves; their bodies follow like the others
@@ -36,9 +38,11 @@ const DOCUMENTS_AT_ONCE: usize = 200;
 const BODIES_OF_ONE: usize = 10;
 
 /// The reads of one request in the first round trip.
-enum First<B, G, T> {
+enum First<B, G, T, F> {
     /// All branches, and the requested revisions; `None` for all leaves.
     Tree { tree: T, revs: Option<Vec<RevId>> },
+    /// A first revision as a live leaf, which is its whole branch. `tree` reads all branches if it is none.
+    Root { rev: RevId, live_body: B, tree: F },
     /// Each requested revision.
     Ones(Vec<One<B, G>>),
 }
@@ -242,8 +246,13 @@ impl<D: Database> Documents<D> {
         let tree = |id: &str| TreePart::Whole.read(&transaction, keys, id);
         let first: Vec<_> = requests
             .iter()
-            .map(|(id, which)| match which {
+            .map(|&(id, which)| match which {
                 OpenRevs::All => First::Tree { tree: tree(id), revs: None },
+                OpenRevs::These(revs) if options.latest && matches!(&revs[..], [rev] if rev.position() == 1) => {
+                    let live = Leaf { not_deleted: true, rev: revs[0].clone() };
+                    let live_body = body_of(&transaction, keys, id, &live);
+                    First::Root { rev: live.rev, live_body, tree: move || tree(id) }
+                }
                 OpenRevs::These(revs) if options.latest => First::Tree { tree: tree(id), revs: Some(revs.clone()) },
                 OpenRevs::These(revs) => First::Ones(revs.iter().map(|rev| one(id, rev)).collect()),
             })
@@ -379,15 +388,23 @@ fn no_body(leaf: &Leaf) -> Error {
     Error::corrupt(format!("there is no body at {}", leaf.rev))
 }
 
-async fn look<B, G, T>(first: First<B, G, T>) -> Result<Vec<Answer>>
+async fn look<B, G, T, F>(first: First<B, G, T, F>) -> Result<Vec<Answer>>
 where
     B: Future<Output = Result<Option<Body>>>,
     G: Future<Output = kv_api::Result<Option<Bytes>>>,
     T: Future<Output = Result<Vec<Branch>>>,
+    F: FnOnce() -> T,
 {
     let mut answers = Vec::new();
     let (tree, revs) = match first {
         First::Tree { tree, revs } => (tree.await?, revs),
+        First::Root { rev, live_body, tree } => match live_body.await? {
+            Some(body) => {
+                let branch = Branch::bare(Leaf { not_deleted: true, rev }, body.text.len() as u64);
+                return Ok(vec![Answer::Leaf(Opened { branch, body: Some(body), is_replaced: false })]);
+            }
+            None => (tree().await?, Some(vec![rev])),
+        },
         First::Ones(ones) => {
             for one in ones {
                 answers.push(look_at(one).await?);

@@ -1,8 +1,9 @@
 //! The feed as a stream of rows.
 //!
-//! Rows are read in batches, each in a transaction of its own, as they are taken. A live stream waits at the end with
-//! the watch that all waiters of a database share ([`feed`](crate::feed::epoch)). A filter is a closure. It sees rows
-//! that were already read, so it saves the work after the read, not the read itself.
+//! Rows are read in batches, each in a transaction of its own, as they are taken. At the end, the live streams of a
+//! database share the [watch](crate::feed::epoch) with which they wait, and the [reads](crate::feed::tail) of what comes
+//! then. A filter is a closure. It sees rows that were already read, so it saves the work after the read, not the read
+//! itself.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,7 +14,7 @@ use kv_api::Database;
 
 use crate::documents::Documents;
 use crate::error::Result;
-use crate::feed::changes::{Change, ChangesBatch, ChangesRequest, Since};
+use crate::feed::change::{Change, ChangesBatch, ChangesRequest, Since};
 use crate::feed::watcher::Watcher;
 use crate::rows::id_set::IdSet;
 
@@ -95,9 +96,16 @@ impl<D: Database> Feed<D> {
         })
     }
 
-    /// Reads a batch, without the rows that are filtered out, and their number.
-    pub(crate) async fn batch(&self, request: &ChangesRequest) -> Result<(ChangesBatch, usize)> {
-        let mut batch = self.documents.changes(request).await?;
+    /// Reads a batch, without the rows that are filtered out, and their number. A watcher shares the read with others.
+    pub(crate) async fn batch(
+        &self,
+        request: &ChangesRequest,
+        watcher: Option<&mut Watcher<D>>,
+    ) -> Result<(ChangesBatch, usize)> {
+        let mut batch = match watcher {
+            Some(watcher) => watcher.changes(request).await?,
+            None => self.documents.changes(request).await?,
+        };
         let read = batch.rows.len();
         if let Some(filter) = &self.filter {
             batch.rows.retain(|row| filter(row));
@@ -132,7 +140,7 @@ impl<D: Database> Reading<D> {
                     watcher.changed().await?;
                 }
             }
-            let (batch, _) = self.feed.batch(&self.feed.request).await?;
+            let (batch, _) = self.feed.batch(&self.feed.request, self.watcher.as_mut()).await?;
             self.feed.request.since = Since::Seq(batch.last_seq);
             self.at_end = !batch.more;
             self.rows = batch.rows.into();

@@ -14,7 +14,7 @@ use crate::admin::check::CheckReport;
 use crate::admin::purge;
 use crate::documents::Documents;
 use crate::error::{Error, NotFound, Result, damaged};
-use crate::feed::changes::{ChangesRequest, Since};
+use crate::feed::change::{ChangesRequest, Since};
 use crate::keys::{DatabaseKey, end_of};
 use crate::rows::tuple;
 use crate::write::txids::Outcome;

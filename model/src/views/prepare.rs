@@ -9,7 +9,7 @@ use super::FunctionError;
 use super::group::{Mapped, ViewGroup};
 use super::rows::{Pair, Place, RowOrder, cut};
 use crate::error::{Error, Result};
-use crate::feed::changes::{Change, ChangesRequest};
+use crate::feed::change::{Change, ChangesRequest};
 use crate::feed::seq::Seq;
 
 /// Maximum number of documents in a call of the map functions.

@@ -11,7 +11,7 @@ use super::prepare::mapped_documents;
 use super::reduce;
 use crate::documents::Documents;
 use crate::error::{Error, Result};
-use crate::feed::changes::{Change, ChangesRequest};
+use crate::feed::change::{Change, ChangesRequest};
 
 /// Number of bytes of documents at which a trial ends.
 const READ_BYTES: usize = 4_000_000;

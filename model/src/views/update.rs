@@ -37,7 +37,7 @@ use crate::admin::catalog::allocate;
 use crate::admin::purge;
 use crate::documents::Documents;
 use crate::error::{Error, Result};
-use crate::feed::changes::{ChangesRequest, Since};
+use crate::feed::change::{ChangesRequest, Since};
 use crate::feed::seq::Seq;
 use crate::keys::DatabaseKey;
 use crate::read::batch::RETRIES;

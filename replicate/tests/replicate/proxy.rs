@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use model::Edit;
 use peer::{Clients, Connecting, Http, Peer, Trust};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -15,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Barrier;
 
 use crate::faults::hasty;
-use crate::support::{World, contents, fill, identity};
+use crate::support::{World, contents, fill, identity, json};
 
 /// The fate of a request.
 #[derive(Clone, Copy, Debug)]
@@ -151,6 +152,52 @@ async fn ends_are_equal_whatever_a_proxy_does() {
     }
     let faults = faults.load(Ordering::Relaxed);
     assert!(faults > 60, "{faults}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_target_is_asked_once_the_feeds_end_was_reached() {
+    let world = World::new().await;
+    let one = world.create("one").await;
+    fill(&one, &mut StdRng::seed_from_u64(6), 60, &[10]).await;
+    let asked = Arc::new(AtomicU64::new(0));
+    let counted = asked.clone();
+    let proxy = stand(world.server_address(), move |first| {
+        counted.fetch_add(u64::from(first.contains("/_revs_diff")), Ordering::Relaxed);
+        Fate::Pass
+    });
+    let proxy = proxy.await;
+    for (name, is_continuous) in [("other", false), ("follower", true)] {
+        let arrived = world.create(name).await;
+        let (source, target) = (world.local("one").await, far(proxy, name).await);
+        let options = Options { batch_size: 10, ..Options::default() };
+        let replication = replicate(source.clone(), target, identity()).with_options(options);
+        let count = one.info().await.unwrap().doc_count;
+        let running = is_continuous.then(|| {
+            let replication = replication.clone().continuous();
+            tokio::spawn(async move { replication.run().await })
+        });
+        if running.is_none() {
+            replication.run().await.unwrap();
+        }
+        let mut seen = arrived.watch_changes(arrived.last_seq().await.unwrap());
+        let mut has = async |count| {
+            while arrived.info().await.unwrap().doc_count < count {
+                seen.changed().await.unwrap();
+            }
+        };
+        has(count).await;
+        assert_eq!(asked.swap(0, Ordering::Relaxed), 0, "{name}");
+        one.put(Edit::new(format!("later-{name}"), json("{}"))).await.unwrap();
+        if running.is_none() {
+            replication.run().await.unwrap();
+        }
+        has(count + 1).await;
+        assert_eq!(asked.swap(0, Ordering::Relaxed), 1, "{name}");
+        assert!(contents(&*source).await == contents(&*world.local(name).await).await, "{name}");
+        if let Some(running) = running {
+            running.abort();
+        }
+    }
 }
 
 /// A failure makes the requests smaller, so that a write has many, and hardly a repetition in which all succeed.

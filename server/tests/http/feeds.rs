@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conformance::chaos::Chaos;
-use kv_api::AnyDatabase;
+use kv_api::{AnyDatabase, Counted};
 use reqwest::Response;
 use serde_json::{Value, json};
 use server::http::Options;
@@ -296,16 +296,31 @@ async fn dropping_the_database_ends_its_feeds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_feeds_share_a_database() {
-    let couch = Couch::start().await;
+    let engine = server::engine::open(&"mem:".parse().unwrap(), server::engine::IfMissing::Create).unwrap();
+    let counted = Counted::new(engine);
+    let couch = Couch::over(AnyDatabase::new(counted.clone()), Options::default()).await;
     couch.database("db").await;
     let mut feeds = Vec::new();
-    for _ in 0..50 {
-        feeds.push(Feed::open(&couch, "/db/_changes?feed=continuous&since=now&heartbeat=10000").await);
+    for n in 0..60 {
+        let options = ["", "&style=all_docs", "&include_docs=true"][n % 3];
+        let kind = ["continuous", "eventsource"][n % 2];
+        let path = format!("/db/_changes?feed={kind}&since=now&heartbeat=10000{options}");
+        feeds.push((options, Feed::open(&couch, &path).await));
     }
-    couch.put("/db/a", json!({})).await;
-    for feed in &mut feeds {
-        feed.until(|text| text.contains("\"a\"")).await;
+    let mut fewest = usize::MAX;
+    for n in 0..6 {
+        counted.take();
+        couch.put(&format!("/db/doc-{n}"), json!({"n": n})).await;
+        for (options, feed) in &mut feeds {
+            let text = feed.until(|text| text.contains(&format!("\"doc-{n}\""))).await;
+            let rows = |of: &str| text.matches(of).count();
+            assert_eq!(rows("\"changes\":"), n + 1, "{text}");
+            assert_eq!(rows(&format!("\"doc\":{{\"_id\":\"doc-{n}\"")), usize::from(options.contains("include_docs")));
+        }
+        fewest = fewest.min(counted.take().len());
     }
+    // One writes, one arms the watch, and one reads for each of the three options. The rest is the server's own work.
+    assert!(fewest < 15, "60 feeds and a write took {fewest} transactions");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,7 +21,7 @@ use crate::admin::check::{PROBLEMS_LISTED, Problem};
 use crate::attachments::StoreId;
 use crate::documents::Documents;
 use crate::error::Result;
-use crate::feed::changes::{ChangesRequest, Since};
+use crate::feed::change::{ChangesRequest, Since};
 use crate::feed::seq::Seq;
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf, Subspace};
 use crate::read::document::Body;

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use budget::{Budget, Owner};
 use kv_api::{AnyDatabase, BoxFuture};
-use model::{IDENTITY_BYTES, Layer, LayerOptions, Setting};
+use model::{ChangesBatch, ChangesRequest, IDENTITY_BYTES, Layer, LayerOptions, Setting};
 use peer::{Clients, Trust};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -35,7 +35,7 @@ use crate::http::app::relocations::Gates;
 use crate::http::app::repeats::Repeats;
 use crate::http::app::scans::Scans;
 use crate::http::app::statistics::{Samples, Statistics};
-use crate::http::app::stores::{Store, Stores};
+use crate::http::app::stores::{Store, Stores, Watcher};
 use crate::http::app::views::ViewTurns;
 use crate::http::authn::auth::{Administrator, Auth, SECRET_BYTES};
 use crate::http::authn::setup::SetupToken;
@@ -305,6 +305,24 @@ impl App {
             page.await.map_err(ApiError::from)
         };
         async move { self.off_thread(read).await? }
+    }
+
+    /// The changes that a feed shares with others that wait for its database. `None` if it must read for itself, with
+    /// [`scan`](Self::scan); also after an error.
+    pub(crate) async fn shared_changes(
+        self: &Arc<Self>,
+        watcher: &mut Watcher,
+        request: &ChangesRequest,
+    ) -> Option<ChangesBatch> {
+        // Not every feed reads, but each makes a page. Without room, its own read waits for some. All that waited for
+        // one read go on at once, so they look again when it has ended.
+        let has_room = || self.budget.used() < self.budget.total();
+        if !has_room() {
+            return None;
+        }
+        let app = self.clone();
+        let run = |reading| -> BoxFuture<_> { Box::pin(async move { app.scan(reading).await.ok() }) };
+        watcher.shared_changes(request, run).await.filter(|_| has_room())
     }
 
     /// Runs work that reads much on the threads for scans. It is aborted when the caller stops waiting.

@@ -18,6 +18,9 @@ use crate::http::error::{ApiError, Result};
 /// The documents of one database, over any engine.
 pub(crate) type Documents = model::Documents<AnyDatabase>;
 
+/// Waits for changes of one database, over any engine.
+pub(crate) type Watcher = model::Watcher<AnyDatabase>;
+
 /// The validator of a handle that does not name a writer: it refuses every document. A write gets a handle that says
 /// [on whose behalf](crate::http::authz::writer) it writes, or the server's own handle.
 struct NoWriter;

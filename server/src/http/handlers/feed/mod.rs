@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The reader fetches bounded pages on the threads for scans. This task sends them, and heartbeats, which continue
-//! while a cold page is read. A feed with nothing to send waits on the database's watch.
+//! while a cold page is read. A feed with nothing to send waits on the database's watch, and shares the reads of what
+//! comes then with all feeds that wait for the database.
 //!
 //! The watcher is told *after* each read what was read, and fires for every later change. So no commit in between is
 //! missed.
@@ -32,7 +33,7 @@ use model::{ErrorKind, JsonText};
 use tokio::time::Instant;
 
 use crate::http::app::statistics::Entered;
-use crate::http::app::stores::Documents;
+use crate::http::app::stores::{Documents, Watcher};
 use crate::http::error::Result;
 use crate::http::handlers::feed::plan::{Begin, FeedKind, FeedRequest, Filter, Idle};
 use crate::http::handlers::feed::reader::{FeedPage, Reader};
@@ -103,7 +104,7 @@ async fn respond(request: &Request, db: &str, mut plan: FeedRequest, body: Optio
             false => None,
         };
         let mut reader = Reader::new(request.app.clone(), database, plan.clone(), since, resume);
-        let first = reader.page().await?;
+        let first = reader.page(None).await?;
         Ok(ControlFlow::Continue((reader, first, tag)))
     };
     let (reader, first, tag) = match request.with_database(db, begin).await? {
@@ -194,7 +195,7 @@ impl Feed {
 
     async fn run(mut self, first: FeedPage) -> Result<(), Stop> {
         let kind = self.reader.plan.kind;
-        let mut watcher = self.reader.database.watch_changes(self.reader.last);
+        let mut watcher = None;
         let mut moves = self.reader.moves;
         if kind.is_array() {
             self.send(b"{\"results\":[\n".to_vec()).await?;
@@ -204,23 +205,25 @@ impl Feed {
             let FeedPage { bytes, rows, more } = page;
             self.send_page(bytes).await?;
             let answered = kind == FeedKind::Longpoll && (rows > 0 || self.reader.sent > 0);
+            if self.reader.moves != moves {
+                moves = self.reader.moves;
+                watcher = None;
+            }
             if !more {
                 if kind == FeedKind::Normal || answered || self.reader.is_full() {
                     break;
                 }
-                if self.reader.moves != moves {
-                    moves = self.reader.moves;
-                    watcher = self.reader.database.watch_changes(self.reader.last);
-                }
-                watcher.saw(self.reader.last);
-                if let Woken::Over = self.wait(&mut watcher).await? {
+                let last = self.reader.last;
+                let watcher = watcher.get_or_insert_with(|| self.reader.database.watch_changes(last));
+                watcher.saw(last);
+                if let Woken::Over = self.wait(watcher).await? {
                     break;
                 }
             }
             if kind != FeedKind::Normal && self.reader.app.is_stopping() {
                 break;
             }
-            page = match self.next_page().await? {
+            page = match self.next_page(watcher.as_mut()).await? {
                 Some(page) => page,
                 None => break,
             };
@@ -231,7 +234,7 @@ impl Feed {
     }
 
     /// The next page, with heartbeats while it is read; `None` when the database is gone.
-    async fn next_page(&mut self) -> Result<Option<FeedPage>, Stop> {
+    async fn next_page(&mut self, watcher: Option<&mut Watcher>) -> Result<Option<FeedPage>, Stop> {
         let heartbeat = match self.reader.plan.idle {
             Idle::Heartbeat(every) => Some(every),
             Idle::Timeout(_) => None,
@@ -240,7 +243,7 @@ impl Feed {
         let sign = kind.heartbeat();
         // A list that breaks off must not look complete. A feed is never complete.
         let ends_anywhere = !kind.is_array() || (kind == FeedKind::Longpoll && self.reader.sent == 0);
-        let reading = self.reader.page();
+        let reading = self.reader.page(watcher);
         tokio::pin!(reading);
         loop {
             tokio::select! {
@@ -259,7 +262,7 @@ impl Feed {
     }
 
     /// Waits for a change.
-    async fn wait(&mut self, watcher: &mut model::Watcher<kv_api::AnyDatabase>) -> Result<Woken, Stop> {
+    async fn wait(&mut self, watcher: &mut Watcher) -> Result<Woken, Stop> {
         self.wind();
         let app = self.reader.app.clone();
         let changed = watcher.changed();

@@ -14,7 +14,7 @@ use model::{
 };
 
 use crate::http::app::App;
-use crate::http::app::stores::Documents;
+use crate::http::app::stores::{Documents, Watcher};
 use crate::http::error::Result;
 use crate::http::functions::FilterFunction;
 use crate::http::handlers::document::contents;
@@ -62,8 +62,9 @@ impl Reader {
         Reader { app, database, plan, last: since, number, pending, sent: 0, begun: false, resume, moves: 0, pace }
     }
 
-    /// Reads the next page. It is empty if there are no changes, or none that pass the filter.
-    pub(crate) async fn page(&mut self) -> Result<FeedPage> {
+    /// Reads the next page. It is empty if there are no changes, or none that pass the filter. A feed that has waited
+    /// shares the read with others, through its watcher.
+    pub(crate) async fn page(&mut self, watcher: Option<&mut Watcher>) -> Result<FeedPage> {
         let plan = &self.plan;
         let left = plan.limit.map(|limit| limit.saturating_sub(self.sent));
         if left == Some(0) {
@@ -89,7 +90,15 @@ impl Reader {
             },
             numbered: true,
         };
-        let mut batch = self.batch(request).await?;
+        let shared = match watcher {
+            // The contents are read later, and must still be there.
+            Some(watcher) if !plan.attachments => self.app.shared_changes(watcher, &request).await,
+            _ => None,
+        };
+        let mut batch = match shared {
+            Some(batch) => batch,
+            None => self.batch(request).await?,
+        };
         if let Filter::Function(function) = &self.plan.filter {
             let function = function.clone();
             batch.rows = self.ask(&function, batch.rows).await?;
