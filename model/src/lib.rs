@@ -69,6 +69,7 @@ pub use read::typed::{Typed, Versioned};
 pub use replaced::FORGET_JOBS;
 pub use replaced::keep_replaced::{KeepReplaced, MOST_MILLISECONDS, parse_time};
 pub use rows::id_set::IdSet;
+pub use rows::passed_row::{Due, Passed};
 pub use rows::settings::default_security;
 pub use views::{
     Emit, Emitted, FunctionError, Grouping, LeftOut, MAX_KEY as MAX_VIEW_KEY, Mapped, Reduce, ReduceRow, Reduced,

@@ -10,7 +10,7 @@
 //! Here the chunks are found, and what holds everything back. Nothing is condemned or removed while anything does.
 
 use kv_api::Database;
-use model::{COLLECTED_AT_ONCE, Collection, Condemning, Discarded, Documents, Emptied, InTrash, Seq};
+use model::{COLLECTED_AT_ONCE, Collection, Condemning, Discarded, Documents, Emptied, InTrash};
 use serde_json::{Value, json};
 
 use super::census::{Amount, CensusOptions, Named};
@@ -26,6 +26,10 @@ use crate::store::PeerStore;
 const ROWS: usize = 1_000;
 /// Number of chunks that stay for a reason and are named.
 const NAMED_LEFT: usize = 20;
+
+/// Why nothing leaves the trash if the clock is not trusted.
+const CLOCK: &str = "the clock is not trusted this time: the last run that nothing held is more than half of the time of the \
+                     trash ago, or seems yet to come; look at the clock, and run it more often";
 
 /// Options of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +52,10 @@ pub struct VaultCollected {
     pub condemned: u64,
     /// Chunks that were deleted into the trash.
     pub deleted: Amount,
-    /// Chunks whose text left the trash for good, and those that all devices have passed.
+    /// Chunks whose text left the trash for good, and those that stay: that all devices have passed, and others.
     pub emptied: Emptied,
+    /// For which devices the trash waits: those that connected least recently. `None` if it waits for none.
+    pub waits_for: Option<String>,
     /// What is condemned and in the trash after this run.
     pub trash: Trash,
     /// Chunks that were to be condemned or deleted and stay, with reasons.
@@ -86,6 +92,7 @@ pub async fn collect_vault<D: Database>(
         condemned: 0,
         deleted: Amount::default(),
         emptied: Emptied::default(),
+        waits_for: None,
         trash: Trash::default(),
         left: Named::default(),
         more,
@@ -98,6 +105,11 @@ pub async fn collect_vault<D: Database>(
             None => done.condemn_first(documents, &unreferenced).await,
         };
         done.failed = taken.err().map(failure);
+    } else if let Some(collection) = collection
+        && done.found.passed().is_none()
+    {
+        // A device of which too little is known has the whole period when it is known again.
+        documents.note_passed(collection, None, 0).await.map_err(failure)?;
     }
     done.found.census.unreferenced_named.first = unreferenced;
     match Trash::read(documents).await {
@@ -151,23 +163,31 @@ impl VaultCollected {
         options: VaultCollectOptions,
     ) -> model::Result<()> {
         // The trash first: it gives back room, and what follows takes some.
-        let (passed, mut next) = (self.found.passed(), Some(None));
+        let passed = self.found.passed();
+        // If nobody can tell what all devices have passed, the period begins anew.
+        let due = documents.note_passed(collection, passed, options.trash_ms).await?;
+        if due.clock_jumped {
+            self.found.trash_holds.push(CLOCK.into());
+        }
+        let mut next = Some(None);
         while let Some(from) = next {
             let page = documents.trash(from, ROWS).await?;
             next = page.next.map(Some);
             let (trashed, condemned): (Vec<InTrash>, _) =
                 page.documents.into_iter().partition(|one| one.trashed.is_some());
-            // If nobody can tell what all devices have passed, notes of it are taken back: the period begins anew.
-            let trashed = trashed.into_iter().filter(|one| passed.is_some() || one.passed_ms.is_some());
-            let ids: Vec<String> = trashed.map(|one| one.id).collect();
-            let passed = passed.unwrap_or(Seq::ZERO);
-            documents.empty_trash(collection, &ids, passed, options.trash_ms, &mut self.emptied).await?;
+            if let Some(passed) = passed {
+                let ids: Vec<String> = trashed.into_iter().map(|one| one.id).collect();
+                documents.empty_trash(collection, &ids, due.upto, passed.seq, &mut self.emptied).await?;
+            }
             // A chunk that was condemned by mistake, beside an edit, begins anew.
             if !self.more {
                 let condemned = condemned.into_iter().map(|one| one.id);
                 let named: Vec<String> = condemned.filter(|id| unreferenced.binary_search(id).is_err()).collect();
                 documents.acquit(collection, &named).await?;
             }
+        }
+        if passed.is_some() && self.emptied.waiting > 0 {
+            self.waits_for = Some(titles(self.found.last_to_pass()));
         }
         for some in unreferenced.chunks(ROWS) {
             let mut discarded = Discarded::default();
@@ -186,11 +206,6 @@ impl VaultCollected {
         self.condemned > 0 || self.deleted.count > 0 || self.emptied.documents > 0
     }
 
-    /// For which devices the trash waits: those that connected least recently. `None` if it waits for none.
-    fn waits_for(&self) -> Option<String> {
-        (self.emptied.waiting > 0 && self.found.passed().is_some()).then(|| titles(self.found.last_to_pass()))
-    }
-
     /// Counts chunks that stay, and names the first.
     fn stay(&mut self, left: Vec<(String, String)>) {
         self.left.count += left.len() as u64;
@@ -201,13 +216,14 @@ impl VaultCollected {
     /// The same for programs.
     pub fn to_json(&self) -> Value {
         let mut told = self.found.to_json();
-        let VaultCollected { condemned, deleted, emptied, trash, left, more, .. } = self;
-        let emptied = Amount { count: emptied.documents, bytes: emptied.bytes };
+        let VaultCollected { condemned, deleted, emptied, waits_for, trash, left, more, .. } = self;
+        let Emptied { passed, documents, bytes, .. } = *emptied;
         told["collected"] = json!({
             "condemned": condemned,
             "deleted": amount(deleted),
-            "emptied": amount(&emptied),
-            "waits_for": self.waits_for(),
+            "emptied": amount(&Amount { count: documents, bytes }),
+            "passed": passed,
+            "waits_for": waits_for,
             "trash": trash.to_json(),
             "left": named(left, |(id, why)| json!({"chunk": cut(id), "why": cut(why)})),
             "more": more,

@@ -21,8 +21,6 @@ pub struct Trash {
     pub condemned: u64,
     /// Chunks that were deleted and whose text is in the trash.
     pub deleted: Amount,
-    /// Number of those whose deletion all devices have passed: they leave the trash when they were there long enough.
-    pub passed: u64,
     /// Number of those in the trash that a file named and that could not be brought back. The log and a check say why.
     pub not_revived: u64,
     /// Number of rows that cannot be read.
@@ -46,7 +44,6 @@ impl Trash {
                     Some(bytes) => trash.deleted.add(bytes),
                     None => trash.condemned += 1,
                 }
-                trash.passed += u64::from(one.passed_ms.is_some());
                 trash.not_revived += u64::from(one.in_vain);
                 trash.changed_ms = trash.changed_ms.max(Some(one.since_ms));
             }
@@ -63,11 +60,10 @@ impl Trash {
 
     /// The same for programs.
     pub fn to_json(&self) -> Value {
-        let Trash { condemned, deleted, passed, not_revived, unreadable, changed_ms } = self;
+        let Trash { condemned, deleted, not_revived, unreadable, changed_ms } = self;
         json!({
             "condemned": condemned,
             "deleted": amount(deleted),
-            "passed": passed,
             "not_revived": not_revived,
             "unreadable": unreadable,
             "changed": changed_ms,

@@ -11,9 +11,10 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::census::{BrokenFile, Census, CensusOptions};
+use super::ids::hash;
 use super::json::{amount, named, text};
 use super::{cut, titles};
-use model::Seq;
+use model::{Passed, Seq};
 
 use crate::ChunkStore;
 use crate::error::{Error, Result};
@@ -87,6 +88,7 @@ impl ChunkStore {
             }
             holds.push(sentence);
         }
+        let mut trash_holds = Vec::new();
         let devices = milestone.devices;
         let silent = self.silent(&devices).await?;
         if census.files.unknown_past.count > 0 {
@@ -130,7 +132,6 @@ impl ChunkStore {
                 census.files.sealed
             ));
         }
-        let mut trash_holds = Vec::new();
         let on_demand: Vec<&Device> = devices.iter().filter(|device| device.fetches_on_demand != Some(false)).collect();
         if !on_demand.is_empty() {
             trash_holds.push(format!(
@@ -144,19 +145,26 @@ impl ChunkStore {
 }
 
 impl WouldCollect {
-    /// The sequence that all devices had passed when they last connected. `None` if that is unknown, or does not show
-    /// that they know of all deletions before it.
-    pub(super) fn passed(&self) -> Option<Seq> {
-        if !self.trash_holds.is_empty() {
+    /// The sequence that all devices had passed when they last connected, with a digest of their ids. `None` if that is
+    /// unknown, or does not show that they know of all deletions before it.
+    pub(super) fn passed(&self) -> Option<Passed> {
+        if !self.trash_holds.is_empty() || !self.silent.is_empty() {
             return None;
         }
+        let ids: BTreeSet<&str> = self.devices.iter().map(|device| device.id.as_str()).collect();
+        let clients = hash(&json!(ids).to_string());
+        Some(Passed { seq: self.least()?, clients })
+    }
+
+    /// The least sequence at which a device last connected.
+    fn least(&self) -> Option<Seq> {
         let progress = self.devices.iter().map(sequence).collect::<Option<Vec<Seq>>>()?;
         progress.into_iter().min()
     }
 
     /// Those devices that connected least recently, by their sequences.
     pub(super) fn last_to_pass(&self) -> Vec<&Device> {
-        let least = self.passed();
+        let least = self.least();
         self.devices.iter().filter(|device| sequence(device) == least).collect()
     }
 }

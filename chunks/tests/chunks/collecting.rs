@@ -52,6 +52,7 @@ async fn connected(world: &World, name: &str, store: &dyn DocumentStore) {
 /// Devices, each with the sequence at which it connected, and whether it fetches chunks on demand.
 async fn devices(world: &World, name: &str, devices: &[(&str, &str, Option<bool>)]) {
     let (mut infos, mut tweaks) = (Body::new(), Body::new());
+    tweaks.insert("PREFERRED".into(), json!({"readChunksOnline": false}));
     for (id, progress, on_demand) in devices {
         infos.insert((*id).into(), json!({"device_name": "notes", "progress": progress}));
         tweaks.insert((*id).into(), on_demand.map_or(json!({}), |is| json!({"readChunksOnline": is})));
@@ -381,22 +382,31 @@ async fn the_trash_waits_for_every_device(world: World) {
         let held = run((&late, Some(false)), (&late, unsure)).await;
         let [hold] = &held.found.trash_holds[..] else { panic!("{:?}", held.found.trash_holds) };
         assert!(hold.contains(": notes (b). Switch off") && held.found.holds.is_empty(), "{hold}");
-        assert_eq!((held.trash.deleted.count, held.trash.passed), (1, 0));
+        assert_eq!((held.trash.deleted.count, held.emptied.passed), (1, 0));
     }
     let waits = run((&late, Some(false)), (&early, Some(false))).await;
-    assert_eq!((waits.emptied.waiting, waits.trash.passed, waits.found.trash_holds.len()), (1, 0, 0));
+    assert_eq!((waits.emptied.waiting, waits.emptied.passed, waits.found.trash_holds.len()), (1, 0, 0));
     assert_eq!(waits.to_json()["collected"]["waits_for"], "notes (b)");
     let passed = run((&late, Some(false)), (&late, Some(false))).await;
-    assert_eq!((passed.emptied.passed, passed.trash.passed, passed.has_written()), (1, 1, false));
-    // What holds everything back holds the trash too.
+    assert_eq!((passed.emptied.passed, passed.has_written()), (1, false));
+    assert_eq!(passed.to_json()["collected"]["passed"], 1);
+    // What holds everything back holds the trash too. The device has the whole time when it is known again.
     let silent = run((&late, Some(false)), ("undefined", Some(false))).await;
     assert_eq!((silent.found.holds.len(), silent.trash.deleted.count), (1, 1));
-    assert_eq!(silent.trash.passed, 1);
+    let known = run((&late, Some(false)), (&late, Some(false))).await;
+    assert_eq!((known.emptied.documents, known.emptied.passed), (0, 1));
     // A device that did not fetch deletions meanwhile begins anew, and so does the period.
     let held = run((&late, Some(false)), (&late, Some(true))).await;
-    assert_eq!((held.trash.deleted.count, held.trash.passed), (1, 0));
+    assert_eq!((held.trash.deleted.count, held.emptied.passed), (1, 0));
     assert_eq!(held.to_json()["collected"]["waits_for"], json!(null));
-    assert_eq!(run((&late, Some(false)), (&late, Some(false))).await.trash.passed, 1);
+    assert_eq!(run((&late, Some(false)), (&late, Some(false))).await.emptied.passed, 1);
+    // One that joins has the whole time, and so has one that comes back after it was taken out of the list.
+    let all = ["a", "b", "c"].map(|id| (id, late.as_str(), Some(false)));
+    for listed in [&all[..], &all[..1], &all[..2]] {
+        devices(&world, "vault", listed).await;
+        let other = collect_vault(&world.documents("vault").await, options(), |_| ()).await.unwrap();
+        assert_eq!((other.emptied.documents, other.emptied.passed), (0, 1), "{listed:?}");
+    }
     let ended = run((&late, Some(false)), (&late, Some(false))).await;
     let told = ended.to_json();
     assert_eq!(told["collected"]["emptied"], json!({"count": 1, "bytes": waits.trash.deleted.bytes}));

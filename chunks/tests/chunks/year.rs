@@ -191,8 +191,9 @@ impl Play<'_> {
             self.infos.values_mut().for_each(|info| info["progress"] = progress.clone().into());
         }
         let accepted: Vec<&String> = self.infos.keys().collect();
-        let settings = json!({"readChunksOnline": self.fault == Fault::OnDemand});
-        let tweaks: Map<String, Value> = self.infos.keys().map(|id| (id.clone(), settings.clone())).collect();
+        let settings = json!({"readChunksOnline": self.fault == Fault::OnDemand, "customChunkSize": 0});
+        let mut tweaks: Map<String, Value> = self.infos.keys().map(|id| (id.clone(), settings.clone())).collect();
+        tweaks.insert("PREFERRED".into(), settings);
         let body = json!({"type": "milestoneinfo", "accepted_nodes": accepted, "node_info": self.infos,
             "tweak_values": tweaks});
         self.world.put_local(&self.name, MILESTONE, body.as_object().unwrap().clone()).await;

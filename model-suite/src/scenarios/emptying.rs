@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use conformance::interleave::interleave;
 use kv_api::Database;
-use model::{Collection, Documents, Emptied, Seq};
+use model::{Collection, Documents, Emptied, Passed, Seq};
 
 use super::collecting::{LONG, NOW, TRASH, TRASH_DOCS, collect, file, ids, of, read, trash};
 use super::damage;
@@ -13,27 +13,22 @@ use crate::stage::*;
 /// Removes the text of one document. Returns how many ended.
 async fn end<D: Database>(engine: D, collection: Collection, only: &[String], passed: Seq) -> u64 {
     let mut emptied = Emptied::default();
-    of(engine).await.empty_trash(collection, only, passed, NOW, &mut emptied).await.unwrap();
+    of(engine).await.empty_trash(collection, only, Some(passed), passed, &mut emptied).await.unwrap();
     emptied.documents
 }
 
-/// The trash: whether the passing of each document is noted.
-async fn passed<D: Database>(documents: &Documents<D>) -> Vec<(String, bool)> {
-    documents
-        .trash(None, 100)
-        .await
-        .unwrap()
-        .documents
-        .into_iter()
-        .map(|one| (one.id, one.passed_ms.is_some()))
-        .collect()
+/// A list of clients which have passed this sequence.
+fn all_passed(seq: Seq) -> Option<Passed> {
+    Some(Passed { seq, clients: 1 })
 }
 
 /// A run that empties the trash of what all clients have passed.
 async fn empty<D: Database>(documents: &Documents<D>, chunks: &[&str], passed: Seq, kept_ms: u64) -> Emptied {
     let mut emptied = Emptied::default();
     let collection = documents.begin_collection().await.unwrap();
-    documents.empty_trash(collection, &ids(chunks), passed, kept_ms, &mut emptied).await.unwrap();
+    let due = documents.note_passed(collection, all_passed(passed), kept_ms).await.unwrap();
+    assert!(!due.clock_jumped);
+    documents.empty_trash(collection, &ids(chunks), due.upto, passed, &mut emptied).await.unwrap();
     emptied
 }
 
@@ -54,20 +49,17 @@ pub(crate) async fn what_every_client_has_passed_leaves_the_trash(stage: Stage) 
     let waiting = |waiting| Emptied { waiting, ..Emptied::default() };
     assert_eq!(empty(&documents, &all, before, NOW).await, waiting(3));
     assert_eq!(empty(&documents, &all, between, NOW).await, Emptied { passed: 2, ..waiting(1) });
-    let marked = |a, b, c| [("h:a", a), ("h:b", b), ("h:c", c)].map(|(id, passed)| (id.to_owned(), passed));
-    assert_eq!(passed(&documents).await, marked(true, true, false));
     assert_sound(&documents).await;
     // Not before the time is over, and then only what was passed before.
-    assert_eq!(empty(&documents, &all, between, LONG).await, waiting(1));
+    assert_eq!(empty(&documents, &all, between, LONG).await, Emptied { passed: 2, ..waiting(1) });
     // It comes back as before.
     documents.put(file("f", &["h:b"])).await.unwrap();
     assert!(read(&documents, "h:b").await.is_some());
-    // A new tombstone, which the clients have not passed: the note is taken back, and all begins anew.
+    // A new tombstone, which the clients have not passed.
     let live = documents.put(edit("h:a", r#"{"data":"text"}"#)).await.unwrap();
     assert_eq!(empty(&documents, &all, between, NOW).await, waiting(1), "one that lives is left alone");
     documents.put(edit("h:a", "{}").over(live).deleting()).await.unwrap();
     assert_eq!(empty(&documents, &all, between, NOW).await, waiting(2));
-    assert_eq!(passed(&documents).await, ["h:a", "h:c"].map(|id| (id.to_owned(), false)));
 
     let last = last_seq(&documents).await;
     assert_eq!(empty(&documents, &all, last, LONG).await, Emptied { passed: 2, ..Emptied::default() });
@@ -86,8 +78,34 @@ pub(crate) async fn what_every_client_has_passed_leaves_the_trash(stage: Stage) 
     // Another run has begun.
     let collection = documents.begin_collection().await.unwrap();
     documents.begin_collection().await.unwrap();
-    let refused = documents.empty_trash(collection, &ids(&all), last, NOW, &mut Emptied::default()).await.unwrap_err();
-    assert_eq!(refused.status(), 400);
+    let refused = documents.empty_trash(collection, &ids(&all), Some(last), last, &mut Emptied::default()).await;
+    assert_eq!(refused.unwrap_err().status(), 400);
+    assert_eq!(documents.note_passed(collection, None, NOW).await.unwrap_err().status(), 400);
+    assert_eq!(trash(&documents).await, [("h:a".to_owned(), true)]);
+}
+
+/// The period begins anew with another list of clients, when nobody can tell what they have passed, and where the notes
+/// cannot be read.
+pub(crate) async fn a_period_begins_anew_with_what_it_rests_on(stage: Stage) {
+    const PASSED: u8 = 22;
+    let (engine, documents) = (stage.engine(), stage.documents().await);
+    documents.put(edit("h:a", r#"{"data":"text"}"#)).await.unwrap();
+    assert_eq!(collect(&documents, &["h:a"]).await, 1);
+    let last = last_seq(&documents).await;
+    let collection = documents.begin_collection().await.unwrap();
+    let run = async |passed| documents.note_passed(collection, passed, NOW).await.unwrap().upto;
+    let damage = async || {
+        let row = damage::rows(&engine, PASSED, "").await.pop().unwrap();
+        damage::put(&engine, &[(&row.key, Some(&row.value[..2]))]).await;
+    };
+    assert_eq!((run(all_passed(last)).await, run(all_passed(last)).await), (None, Some(last)));
+    let other = Some(Passed { seq: last, clients: 2 });
+    assert_eq!((run(other).await, run(other).await), (None, Some(last)));
+    assert_eq!((run(None).await, run(other).await, run(other).await), (None, None, Some(last)));
+    damage().await;
+    assert_eq!((run(other).await, run(other).await), (None, Some(last)));
+    damage().await;
+    assert_eq!((run(None).await, run(None).await, run(other).await), (None, None, None));
     assert_eq!(trash(&documents).await, [("h:a".to_owned(), true)]);
 }
 

@@ -38,11 +38,12 @@ pub(crate) enum Subspace {
     ReplacedDocs,
     Trash,
     TrashDocs,
+    Passed,
 }
 
 impl Subspace {
     /// All subspaces, in key order.
-    pub(crate) const ALL: [Subspace; 22] = [
+    pub(crate) const ALL: [Subspace; 23] = [
         Subspace::Instance,
         Subspace::Security,
         Subspace::Last,
@@ -65,6 +66,7 @@ impl Subspace {
         Subspace::ReplacedDocs,
         Subspace::Trash,
         Subspace::TrashDocs,
+        Subspace::Passed,
     ];
 
     /// The first element of the subspace's keys.
@@ -129,6 +131,8 @@ pub(crate) enum DatabaseKey<'a> {
     Trash(&'a str),
     /// The body of a document in the trash. Its parts are below this key.
     TrashDoc(&'a str),
+    /// What every client has passed, and since when.
+    Passed,
     /// All winners.
     AllDocs,
     /// The winner of a live document.
@@ -220,6 +224,7 @@ pub(super) const REPLACED: u64 = Subspace::Replaced.number();
 pub(super) const REPLACED_DOCS: u64 = Subspace::ReplacedDocs.number();
 pub(super) const TRASH: u64 = Subspace::Trash.number();
 const TRASH_DOCS: u64 = Subspace::TrashDocs.number();
+const PASSED: u64 = Subspace::Passed.number();
 
 /// The elements after [`VIEWS`]: the groups by signature, and the rows of each group.
 pub(super) const VIEW_GROUPS: u64 = 0;
@@ -319,6 +324,7 @@ impl DatabaseKeys {
             }
             DatabaseKey::Trash(id) => push_id(out, TRASH, id),
             DatabaseKey::TrashDoc(id) => push_id(out, TRASH_DOCS, id),
+            DatabaseKey::Passed => tuple::append_u64(out, PASSED),
             DatabaseKey::AllDocs => tuple::append_u64(out, ALL_DOCS),
             DatabaseKey::AllDoc(id) => push_id(out, ALL_DOCS, id),
             DatabaseKey::Locals => tuple::append_u64(out, LOCAL),

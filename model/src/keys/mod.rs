@@ -37,6 +37,7 @@
 //!                     ├ (19, DocID, NotDeleted, RevPosition, RevHash, …)    their bodies
 //!                     ├ (20, DocID)                                         condemned, or in the trash
 //!                     ├ (21, DocID[, Part])                                 bodies in the trash
+//!                     ├ (22)                                                what every client has passed
 //!                     └ (24 to 27, …)                                       rows of 4 to 7 that a repair moved
 //! ```
 //!

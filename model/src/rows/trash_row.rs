@@ -4,7 +4,6 @@
 //!  condemned    (Format, 0, Since, Collection)
 //!  in trash     (Format, 1, Since, Collection, Position, Hash, Bytes)   the tombstone that the collection made
 //!  not revived  (Format, 2, Since, Collection, Position, Hash, Bytes)   the same, after an edit named it in vain
-//!  passed       (Format, 3, Since, Collection, Position, Hash, Bytes, Passed)   every client has passed the tombstone
 //! ```
 
 use super::revid::RevId;
@@ -18,7 +17,6 @@ const FORMAT: u64 = 1;
 const CONDEMNED: u64 = 0;
 const IN_TRASH: u64 = 1;
 const NOT_REVIVED: u64 = 2;
-const PASSED: u64 = 3;
 
 /// The row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,9 +37,6 @@ pub(crate) struct Trashed {
     pub(crate) tombstone: RevId,
     /// Whether an edit named the document, and it could not be revived.
     pub(crate) in_vain: bool,
-    /// When it was seen that every client had passed the tombstone, in milliseconds since 1970. It is not kept for a
-    /// document that was named in vain.
-    pub(crate) passed_ms: Option<u64>,
     /// Bytes of the body.
     pub(crate) bytes: u64,
 }
@@ -52,20 +47,16 @@ impl TrashRow {
         tuple::append_u64(&mut out, FORMAT);
         let state = match &self.trashed {
             None => CONDEMNED,
+            Some(Trashed { in_vain: false, .. }) => IN_TRASH,
             Some(Trashed { in_vain: true, .. }) => NOT_REVIVED,
-            Some(Trashed { passed_ms: None, .. }) => IN_TRASH,
-            Some(Trashed { passed_ms: Some(_), .. }) => PASSED,
         };
         tuple::append_u64(&mut out, state);
         tuple::append_u64(&mut out, self.since_ms);
         tuple::append_u64(&mut out, self.collection);
-        if let Some(Trashed { tombstone, bytes, passed_ms, .. }) = &self.trashed {
+        if let Some(Trashed { tombstone, bytes, .. }) = &self.trashed {
             tuple::append_u64(&mut out, tombstone.position());
             tuple::append_bytes(&mut out, tombstone.hash().as_bytes());
             tuple::append_u64(&mut out, *bytes);
-            if let (PASSED, Some(passed_ms)) = (state, passed_ms) {
-                tuple::append_u64(&mut out, *passed_ms);
-            }
         }
         out
     }
@@ -76,17 +67,16 @@ impl TrashRow {
             FORMAT => {}
             other => return Err(Error::unknown_format(format!("a row of the trash in format {other}"))),
         }
-        let state = reader.int()?;
-        let (since_ms, collection) = (reader.int()?, reader.int()?);
-        let trashed = match state {
+        let in_vain = match reader.int()? {
             CONDEMNED => None,
-            IN_TRASH | NOT_REVIVED | PASSED => Some(Trashed {
-                tombstone: keys::read_rev(&mut reader)?,
-                in_vain: state == NOT_REVIVED,
-                bytes: reader.int()?,
-                passed_ms: if state == PASSED { Some(reader.int()?) } else { None },
-            }),
+            IN_TRASH => Some(false),
+            NOT_REVIVED => Some(true),
             other => return Err(Error::corrupt(format!("a row of the trash in unknown state {other}"))),
+        };
+        let (since_ms, collection) = (reader.int()?, reader.int()?);
+        let trashed = match in_vain {
+            None => None,
+            Some(in_vain) => Some(Trashed { tombstone: keys::read_rev(&mut reader)?, in_vain, bytes: reader.int()? }),
         };
         reader.end()?;
         Ok(TrashRow { since_ms, collection, trashed })
@@ -99,10 +89,8 @@ mod tests {
 
     #[test]
     fn rows_round_trip_and_torn_ones_are_errors() {
-        let trashed = |in_vain, passed_ms| {
-            Some(Trashed { tombstone: "300-00ab".parse().unwrap(), in_vain, bytes: 70_000, passed_ms })
-        };
-        for trashed in [None, trashed(false, None), trashed(true, None), trashed(false, Some(1 << 41))] {
+        let trashed = |in_vain| Trashed { tombstone: "300-00ab".parse().unwrap(), in_vain, bytes: 70_000 };
+        for trashed in [None, Some(trashed(false)), Some(trashed(true))] {
             let row = TrashRow { since_ms: 1 << 41, collection: 300, trashed };
             let written = row.write();
             assert_eq!(TrashRow::read(&written).unwrap(), row);
@@ -110,6 +98,6 @@ mod tests {
                 assert!(TrashRow::read(&written[..cut]).is_err(), "cut at {cut}");
             }
         }
-        assert!(TrashRow::read(&[0x15, 1, 0x15, 4, 0x14, 0x14]).is_err(), "an unknown state");
+        assert!(TrashRow::read(&[0x15, 1, 0x15, 3, 0x14, 0x14]).is_err(), "an unknown state");
     }
 }

@@ -102,8 +102,6 @@ pub struct InTrash {
     pub in_vain: bool,
     /// When it was condemned or deleted, in milliseconds since 1970.
     pub since_ms: u64,
-    /// When it was seen that every client had passed its tombstone, in milliseconds since 1970.
-    pub passed_ms: Option<u64>,
 }
 
 /// A page of the trash.
@@ -314,8 +312,7 @@ impl<D: Database> Documents<D> {
                 Ok(Some(plan)) => {
                     let bytes = document.body.len() as u64;
                     let made = plan.added.first().ok_or_else(Error::without_result)?;
-                    let trashed =
-                        Some(Trashed { tombstone: made.leaf.rev.clone(), in_vain: false, bytes, passed_ms: None });
+                    let trashed = Some(Trashed { tombstone: made.leaf.rev.clone(), in_vain: false, bytes });
                     let row = TrashRow { since_ms, collection, trashed };
                     blob::set(transaction, &keys.key(DatabaseKey::TrashDoc(&edit.id)), 0, &document.body);
                     transaction.set(keys.key(DatabaseKey::Trash(&edit.id)), row.write());
@@ -354,9 +351,8 @@ impl<D: Database> Documents<D> {
                     match (keys.read_trash(&row.key), TrashRow::read(&row.value)) {
                         (Ok(id), Ok(TrashRow { since_ms, trashed, .. })) => {
                             let in_vain = trashed.as_ref().is_some_and(|trashed| trashed.in_vain);
-                            let passed_ms = trashed.as_ref().and_then(|trashed| trashed.passed_ms);
                             let trashed = trashed.map(|trashed| trashed.bytes);
-                            page.documents.push(InTrash { id, trashed, in_vain, since_ms, passed_ms });
+                            page.documents.push(InTrash { id, trashed, in_vain, since_ms });
                         }
                         _ => page.unreadable += 1,
                     }

@@ -1,12 +1,12 @@
 //! The end of the trash: text that no client can need any more is removed.
 //!
 //! ```text
-//!  in trash ─► every client connected after the tombstone was written: passed, since now
+//!  in trash ─► every client connected after the tombstone was written: a mark says since when
 //!                  ─► as long as the caller asks ─► row and body are gone; the tombstone stays
 //! ```
 //!
 //! The caller knows the clients, and the sequence that all of them have passed. It vouches for the time in which a client
-//! that connected sends what it had written before.
+//! that connected sends what it had written before. The [marks](crate::rows::passed_row) are for all documents together.
 //!
 //! The tombstone stays, since other replicas have it. Without it a document that arrives again as it was first written
 //! would be live here, and deleted there. With it, whoever has the tombstone writes the document over it.
@@ -26,13 +26,14 @@ use crate::error::{Error, Result, alone};
 use crate::feed::seq::Seq;
 use crate::keys::DatabaseKey;
 use crate::rows::branch::branches;
+use crate::rows::passed_row::{Due, Passed, PassedRow};
 use crate::rows::trash_row::{TrashRow, Trashed};
 use crate::write::txids::Outcome;
 
 /// What [`Documents::empty_trash`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Emptied {
-    /// Number of documents of which it is known since now that every client has passed their tombstones.
+    /// Number of documents that stay in the trash for some time, and whose tombstones every client has passed.
     pub passed: u64,
     /// Number of documents in the trash whose tombstones a client has not passed.
     pub waiting: u64,
@@ -43,9 +44,55 @@ pub struct Emptied {
 }
 
 impl<D: Database> Documents<D> {
-    /// Removes the text of some documents from the trash: of those that every client has passed at least `kept_ms` ago,
-    /// as an earlier call noted. Notes the others that every client has passed: whose last change is not after
-    /// `passed`. What was done is added to `all`, also before an error.
+    /// Notes what every client has passed; `None` takes all earlier notes back. Returns what every client of the same list
+    /// had passed at least `kept_ms` ago, as earlier calls noted.
+    ///
+    /// # Errors
+    /// 400 if another collection has begun, or if a document was written whose list cannot be read; 404 if the database is
+    /// gone.
+    pub async fn note_passed(&self, collection: Collection, passed: Option<Passed>, kept_ms: u64) -> Result<Due> {
+        let run = |transaction: D::Transaction| async move {
+            self.note_once(&transaction, collection, passed, kept_ms).await
+        };
+        self.shared.guard.run(run).await
+    }
+
+    async fn note_once(
+        &self,
+        transaction: &D::Transaction,
+        Collection(collection): Collection,
+        passed: Option<Passed>,
+        kept_ms: u64,
+    ) -> Result<Outcome<Due>> {
+        self.collecting(transaction, collection).await?;
+        let key = self.keys().key(DatabaseKey::Passed);
+        let found = transaction.get(&key, Read::Serializable).await.map_err(Error::from);
+        let found = found.and_then(|row| row.map(|row| PassedRow::read(&row)).transpose());
+        // Without notes the periods begin anew.
+        let row = alone(found)?.unwrap_or_else(|error| {
+            tracing::warn!(database = self.name(), %error, "what devices have passed cannot be read, and is noted anew");
+            Some(PassedRow::default())
+        });
+        let due = match passed {
+            Some(passed) => {
+                let mut row = row.unwrap_or_default();
+                let due = row.note(passed, self.shared.guard.environment.now_ms(), kept_ms);
+                transaction.set(key, row.write());
+                due
+            }
+            None if row.is_none() => return Ok(Outcome::ReadOnly(Due::default())),
+            None => {
+                transaction.clear(&key);
+                Due::default()
+            }
+        };
+        // The row is small, and without it nothing is given back.
+        transaction.set_option(TransactionOption::BypassStorageQuota);
+        Ok(Outcome::Write(due))
+    }
+
+    /// Removes the text of some documents from the trash: of those whose last change is not after `due`. Of the others it
+    /// counts those whose last change is not after `passed`. What was done is added to `all`, also before an error.
     ///
     /// The census of this collection must have found that nothing names them.
     ///
@@ -56,14 +103,13 @@ impl<D: Database> Documents<D> {
         &self,
         collection: Collection,
         ids: &[String],
+        due: Option<Seq>,
         passed: Seq,
-        kept_ms: u64,
         all: &mut Emptied,
     ) -> Result<()> {
-        let due_ms = self.ago(kept_ms);
         for some in distinct(ids)?.chunks(COLLECTED_AT_ONCE) {
             let run = |transaction: D::Transaction| async move {
-                self.empty_some(&transaction, collection, some, passed, due_ms).await
+                self.empty_some(&transaction, collection, some, due, passed).await
             };
             let done = self.shared.guard.run(run).await?;
             all.passed += done.passed;
@@ -79,22 +125,20 @@ impl<D: Database> Documents<D> {
         transaction: &D::Transaction,
         Collection(collection): Collection,
         ids: &[String],
+        due: Option<Seq>,
         passed: Seq,
-        due_ms: u64,
     ) -> Result<Outcome<Emptied>> {
         self.collecting(transaction, collection).await?;
-        let (keys, now_ms) = (self.keys(), self.shared.guard.environment.now_ms());
+        let keys = self.keys();
         let mut reads = Vec::new();
         for (id, row) in self.trash_rows(transaction, ids).await? {
-            if let Ok(TrashRow { trashed: Some(trashed), since_ms, collection }) = row
-                && !trashed.in_vain
-            {
+            if let Ok(TrashRow { trashed: Some(Trashed { in_vain: false, bytes, .. }), .. }) = row {
                 let winner = transaction.get_range(&last(keys, &id), Read::Serializable);
-                reads.push((id, since_ms, collection, trashed, winner));
+                reads.push((id, bytes, winner));
             }
         }
-        let (mut done, mut is_changed) = (Emptied::default(), false);
-        for (id, since_ms, collection, trashed, winner) in reads {
+        let mut done = Emptied::default();
+        for (id, bytes, winner) in reads {
             let winner = winner.await.map_err(Error::from).and_then(|rows| Ok(branches(keys, &id, &rows.rows)?.pop()));
             let seq = alone(winner.and_then(|winner| match winner {
                 Some(winner) if !winner.leaf.not_deleted => Ok(Some(winner.winner_info()?.seq)),
@@ -102,34 +146,18 @@ impl<D: Database> Documents<D> {
             }))?;
             // What is damaged is named by a check.
             let Ok(Some(seq)) = seq else { continue };
-            let passed_ms = match trashed.passed_ms {
-                Some(passed_ms) if seq <= passed && passed_ms <= due_ms => {
-                    clear_row(transaction, keys, &id);
-                    (done.documents, done.bytes, is_changed) = (done.documents + 1, done.bytes + trashed.bytes, true);
-                    continue;
-                }
-                Some(passed_ms) if seq <= passed => Some(passed_ms),
-                None if seq <= passed => {
-                    done.passed += 1;
-                    Some(now_ms)
-                }
-                // A later tombstone, or a list of clients with a new one.
-                _ => {
-                    done.waiting += 1;
-                    None
-                }
-            };
-            if passed_ms != trashed.passed_ms {
-                let trashed = Some(Trashed { passed_ms, ..trashed });
-                let row = TrashRow { since_ms, collection, trashed };
-                transaction.set(keys.key(DatabaseKey::Trash(&id)), row.write());
-                is_changed = true;
+            if due.is_some_and(|due| seq <= due) {
+                clear_row(transaction, keys, &id);
+                (done.documents, done.bytes) = (done.documents + 1, done.bytes + bytes);
+            } else if seq <= passed {
+                done.passed += 1;
+            } else {
+                done.waiting += 1;
             }
         }
-        if !is_changed {
+        if done.documents == 0 {
             return Ok(Outcome::ReadOnly(done));
         }
-        // A mark takes few bytes, and without it nothing is given back.
         transaction.set_option(TransactionOption::BypassStorageQuota);
         Ok(Outcome::Write(done))
     }

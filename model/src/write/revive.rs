@@ -152,7 +152,7 @@ impl Named {
     /// Notes that the document was named in vain.
     fn mark(&self, transaction: &impl Transaction, keys: &DatabaseKeys) {
         if !self.trashed.in_vain {
-            let trashed = Some(Trashed { in_vain: true, passed_ms: None, ..self.trashed.clone() });
+            let trashed = Some(Trashed { in_vain: true, ..self.trashed.clone() });
             let row = TrashRow { since_ms: self.since_ms, collection: self.collection, trashed };
             transaction.set(keys.key(DatabaseKey::Trash(&self.id)), row.write());
         }

@@ -413,8 +413,8 @@ where
                 // Built again at the target, from the documents and the definitions.
                 Subspace::IndexRows | Subspace::Indexed => {}
                 // Built again by the first query there: their progress is a sequence, and sequences are new at the
-                // target.
-                Subspace::Views => {}
+                // target. So clients have passed nothing there.
+                Subspace::Views | Subspace::Passed => {}
             }
         }
         Ok(())

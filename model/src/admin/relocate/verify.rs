@@ -275,7 +275,7 @@ impl<S: Database, T: Database> Comparison<S, T> {
                 }
                 Subspace::Parts => self.contents(true).await?,
                 // The target builds its own rows.
-                Subspace::IndexRows | Subspace::Indexed | Subspace::Views => {}
+                Subspace::IndexRows | Subspace::Indexed | Subspace::Views | Subspace::Passed => {}
             }
         }
         Ok(())
