@@ -266,6 +266,7 @@ macro_rules! __scenarios {
                 what_every_client_has_passed_leaves_the_trash,
                 what_may_be_needed_stays_in_the_trash,
                 a_period_begins_anew_with_what_it_rests_on,
+                a_full_store_still_gives_back_what_is_due,
                 an_edit_beside_the_end_of_a_text_is_before_or_after_it,
             }
             "Bodies of replaced revisions" replaced {

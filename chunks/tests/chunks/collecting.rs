@@ -301,8 +301,8 @@ async fn what_a_run_did_before_a_full_disk_is_told() {
     let first = run(vec![None, None, Some(Fault::Full)]).await.unwrap();
     assert!(full(&first.failed), "{:?}", first.failed);
     assert_eq!((first.condemned, first.trash.condemned), (100, 100));
-    let begun = run(vec![Some(Fault::Full)]).await.unwrap_err();
-    assert!(full(&Some(begun.clone())), "{begun:?}");
+    let begun = run(vec![Some(Fault::Full); 3]).await.unwrap();
+    assert!(full(&begun.failed) && begun.deleted.count == 0, "{:?}", begun.failed);
     let second = run(vec![None, None, Some(Fault::Full)]).await.unwrap();
     assert!(full(&second.failed), "{:?}", second.failed);
     assert_eq!((second.deleted.count, second.condemned, second.trash.deleted.count), (100, 0, 100));
@@ -311,9 +311,19 @@ async fn what_a_run_did_before_a_full_disk_is_told() {
     assert_eq!((third.condemned, third.trash.condemned, third.trash.deleted.count), (1, 1, 100));
     let name =
         |id: &str| Edit { id: id.into(), rev: None, deleted: false, body: file(id, &["h:000".to_owned()], false) };
-    let store = PeerStore::local(documents);
+    let store = PeerStore::local(documents.clone());
     store.write(vec![name("g.md")]).await.unwrap().remove(0).unwrap();
     assert_eq!(live_leaves(&store, "h:000").await.len(), 1);
+    // What is due leaves the trash on a full disk, too; nothing more is deleted.
+    let settings = json!({"readChunksOnline": false});
+    let milestone = json!({"type": "milestoneinfo", "accepted_nodes": ["a"],
+        "node_info": {"a": {"progress": last_seq(&store).await}}, "tweak_values": {"PREFERRED": settings, "a": settings}});
+    documents.put_local(MILESTONE, None, JsonText::from_serde(&milestone).unwrap()).await.unwrap();
+    let passed = run(vec![Some(Fault::Full); 20]).await.unwrap();
+    assert!(full(&passed.failed) && passed.emptied.passed == 99, "{passed:?}");
+    let ended = run(vec![Some(Fault::Full); 20]).await.unwrap();
+    assert!(full(&ended.failed), "{:?}", ended.failed);
+    assert_eq!((ended.emptied.documents, ended.trash.deleted.count, ended.trash.condemned), (99, 0, 1));
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use conformance::chaos::{Chaos, Fault};
 use conformance::interleave::interleave;
 use kv_api::Database;
 use model::{Collection, Documents, Emptied, Passed, Seq};
@@ -107,6 +108,25 @@ pub(crate) async fn a_period_begins_anew_with_what_it_rests_on(stage: Stage) {
     damage().await;
     assert_eq!((run(None).await, run(None).await, run(other).await), (None, None, None));
     assert_eq!(trash(&documents).await, [("h:a".to_owned(), true)]);
+}
+
+/// A full disk is what the end of the trash is for.
+pub(crate) async fn a_full_store_still_gives_back_what_is_due(stage: Stage) {
+    let (engine, documents) = (stage.engine(), stage.documents().await);
+    for chunk in ["h:a", "h:b"] {
+        documents.put(edit(chunk, r#"{"data":"text"}"#)).await.unwrap();
+    }
+    assert_eq!(collect(&documents, &["h:a"]).await, 1);
+    let condemning = documents.begin_collection().await.unwrap();
+    documents.condemn(condemning, &ids(&["h:b"])).await.unwrap();
+    let last = last_seq(&documents).await;
+    assert_eq!(empty(&documents, &["h:a"], last, NOW).await.passed, 1);
+    let full = of(Chaos::scripted(engine, [Some(Fault::Full); 8])).await;
+    assert_eq!(full.put(edit("f", "{}")).await.unwrap_err().status(), 507);
+    assert_eq!(empty(&full, &["h:a"], last, NOW).await.documents, 1);
+    let collection = full.begin_collection().await.unwrap();
+    full.acquit(collection, &ids(&["h:b"])).await.unwrap();
+    assert_eq!(trash(&documents).await, []);
 }
 
 /// What nobody knows the tombstone of, and what is needed and could not be brought back, stays.

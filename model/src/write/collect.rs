@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 
 use json::JsonText;
 use kv_api::keys::key_after;
-use kv_api::{Bytes, Database, RangeRequest, Read, RetryError, Transaction};
+use kv_api::{Bytes, Database, RangeRequest, Read, RetryError, Transaction, TransactionOption};
 
 use super::attempt::{Attempt, MissingStub};
 use super::draft::Turn;
@@ -136,7 +136,9 @@ impl<D: Database> Documents<D> {
     }
 
     async fn begin(&self) -> Result<u64> {
-        let change = |_, instance: Instance| async move {
+        let change = |transaction: D::Transaction, instance: Instance| async move {
+            // On a full disk, too: the trash is emptied by it.
+            transaction.set_option(TransactionOption::BypassStorageQuota);
             // An even number: an edit that ends the collection adds one.
             let collections = (instance.collections | 1) + 1;
             Ok((collections, Some(Instance { collections, ..instance })))
@@ -378,6 +380,7 @@ impl<D: Database> Documents<D> {
                 let condemned = rows.iter().filter(|(_, row)| matches!(row, Ok(TrashRow { trashed: None, .. })));
                 let condemned: Vec<&String> = condemned.map(|(id, _)| id).collect();
                 condemned.iter().for_each(|id| clear_row(&transaction, self.keys(), id));
+                transaction.set_option(TransactionOption::BypassStorageQuota);
                 Ok(if condemned.is_empty() { Outcome::ReadOnly(()) } else { Outcome::Write(()) })
             };
             self.shared.guard.run(run).await?;
