@@ -83,7 +83,7 @@ function collection(db, { collect, trash }) {
         ? `This server collects chunks every ${collect.every}, and deletes them ${collect.grace} after they were condemned.` +
             (collect.trash
               ? ` Their text leaves the trash ${collect.trash} after all devices have passed the deletion.`
-              : '')
+              : ' Their text stays in the trash.')
         : 'This server does not collect chunks by itself.',
     ),
     last?.holds?.length > 0 &&
@@ -99,7 +99,7 @@ function collection(db, { collect, trash }) {
     facts(
       ['Condemned', many(trash.condemned, 'chunk')],
       ['In the trash', `${many(trash.deleted.count, 'chunk')}, ${size(trash.deleted.bytes)}`],
-      trash.passed > 0 && ['Passed by all devices', many(trash.passed, 'chunk')],
+      last?.collected?.passed > 0 && ['Passed by all devices', many(last.collected.passed, 'chunk')],
       trash.changed && ['Last condemned or deleted', time(trash.changed)],
       last && ['Last run', `${time(last.at)}: ${said()}`],
       last?.collected?.waits_for && ['The trash waits for', last.collected.waits_for],

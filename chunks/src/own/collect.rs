@@ -10,7 +10,7 @@
 //! Here the chunks are found, and what holds everything back. Nothing is condemned or removed while anything does.
 
 use kv_api::Database;
-use model::{COLLECTED_AT_ONCE, Collection, Condemning, Discarded, Documents, Emptied, InTrash};
+use model::{COLLECTED_AT_ONCE, Collection, Condemning, Discarded, Documents, Due, Emptied, InTrash};
 use serde_json::{Value, json};
 
 use super::census::{Amount, CensusOptions, Named};
@@ -37,8 +37,8 @@ pub struct VaultCollectOptions {
     /// Time between condemning a chunk and deleting it, in milliseconds.
     pub grace_ms: u64,
     /// Time for which the text of a deleted chunk stays in the trash after all devices have passed its deletion, in
-    /// milliseconds. A device that connected must send within it what it wrote before.
-    pub trash_ms: u64,
+    /// milliseconds. A device that connected must send within it what it wrote before. `None`: no text leaves the trash.
+    pub trash_ms: Option<u64>,
     /// The census. A run condemns or deletes at most as many chunks as it names.
     pub census: CensusOptions,
 }
@@ -164,8 +164,11 @@ impl VaultCollected {
     ) -> model::Result<()> {
         // The trash first: it gives back room, and what follows takes some.
         let passed = self.found.passed();
-        // If nobody can tell what all devices have passed, the period begins anew.
-        let due = documents.note_passed(collection, passed, options.trash_ms).await?;
+        let due = match (passed, options.trash_ms) {
+            (Some(_), None) => Due::default(),
+            // If nobody can tell what all devices have passed, the period begins anew.
+            (passed, trash_ms) => documents.note_passed(collection, passed, trash_ms.unwrap_or_default()).await?,
+        };
         if due.clock_jumped {
             self.found.trash_holds.push(CLOCK.into());
         }

@@ -37,7 +37,7 @@ const SEEDS: u64 = 6;
 fn options() -> VaultCollectOptions {
     VaultCollectOptions {
         grace_ms: 0,
-        trash_ms: 0,
+        trash_ms: Some(0),
         census: CensusOptions { most_named: 10_000, ..CensusOptions::default() },
     }
 }
@@ -400,6 +400,12 @@ async fn the_trash_waits_for_every_device(world: World) {
     let passed = run((&late, Some(false)), (&late, Some(false))).await;
     assert_eq!((passed.emptied.passed, passed.has_written()), (1, false));
     assert_eq!(passed.to_json()["collected"]["passed"], 1);
+    // Without a time no text leaves the trash, whatever was noted.
+    let forever = VaultCollectOptions { trash_ms: None, ..options() };
+    for _ in 0..2 {
+        let kept = collect_vault(&world.documents("vault").await, forever, |_| ()).await.unwrap();
+        assert_eq!((kept.emptied.documents, kept.emptied.passed, kept.trash.deleted.count), (0, 1, 1));
+    }
     // What holds everything back holds the trash too. The device has the whole time when it is known again.
     let silent = run((&late, Some(false)), ("undefined", Some(false))).await;
     assert_eq!((silent.found.holds.len(), silent.trash.deleted.count), (1, 1));

@@ -224,7 +224,7 @@ impl Play<'_> {
         let trash = if self.fault == Fault::NoTime { 0 } else { self.times.trash };
         let options = VaultCollectOptions {
             grace_ms: self.times.grace * DAY_MS,
-            trash_ms: trash * DAY_MS,
+            trash_ms: Some(trash * DAY_MS),
             census: CensusOptions { most_named: 10_000, ..CensusOptions::default() },
         };
         collect_vault(&self.world.documents(&self.name).await, options, |_| ()).await.unwrap()

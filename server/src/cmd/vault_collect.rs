@@ -25,8 +25,8 @@ const TAKEN_BYTES: usize = TAKEN * 100;
 /// Remove the chunks in LiveSync's own form that no file needs.
 ///
 /// A run condemns them; a run after the grace period deletes them into a trash. A file that names one again brings it
-/// back, also from the trash. Text leaves the trash when all devices have connected after its deletion, know of it, and
-/// a second period has passed since. Nothing is done where the command cannot be sure, for example
+/// back, also from the trash. With --trash, text leaves the trash when all devices have connected after its deletion,
+/// know of it, and this second period has passed since. Nothing is done where the command cannot be sure, for example
 /// because a list of chunks cannot be read: it says why, and its exit status is 1.
 #[derive(Debug, Args)]
 pub(super) struct Collect {
@@ -36,13 +36,13 @@ pub(super) struct Collect {
     /// Minimum time between condemning a chunk and deleting it: 30d, 12h
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "30d")]
     grace: Duration,
-    /// How long the text of a deleted chunk is kept after all devices have connected again: 30d; by default as long as
-    /// --grace
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    trash: Option<Duration>,
+    /// How long the text of a deleted chunk is kept after all devices have connected again: 30d; by default, and with
+    /// off, it is kept for good
+    #[arg(long, value_name = "TIME")]
+    trash: Option<TimeOrOff>,
     /// Let the server do it now and at intervals from now on: 1d, 12h; off ends that
     #[arg(long, value_name = "TIME", conflicts_with_all = ["dry_run", "json"])]
-    every: Option<Every>,
+    every: Option<TimeOrOff>,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
@@ -50,24 +50,24 @@ pub(super) struct Collect {
     vault: VaultArgs,
 }
 
-/// The time between two collections; `None` for never.
+/// A time; `None` for never.
 #[derive(Clone, Copy, Debug)]
-struct Every(Option<Duration>);
+struct TimeOrOff(Option<Duration>);
 
-impl FromStr for Every {
+impl FromStr for TimeOrOff {
     type Err = humantime::DurationError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
-            "off" => Ok(Every(None)),
-            time => Ok(Every(Some(humantime::parse_duration(time)?))),
+            "off" => Ok(TimeOrOff(None)),
+            time => Ok(TimeOrOff(Some(humantime::parse_duration(time)?))),
         }
     }
 }
 
 impl Collect {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        if let Some(Every(every)) = self.every {
+        if let Some(TimeOrOff(every)) = self.every {
             return self.schedule(every).await;
         }
         if !self.dry_run {
@@ -83,8 +83,8 @@ impl Collect {
         if found.census.is_known() { Ok(()) } else { Err(failure("it is unknown which chunks no file needs")) }
     }
 
-    fn trash(&self) -> Duration {
-        self.trash.unwrap_or(self.grace)
+    fn trash(&self) -> Option<Duration> {
+        self.trash.and_then(|TimeOrOff(time)| time)
     }
 
     async fn schedule(self, every: Option<Duration>) -> Result<(), Failure> {
@@ -110,7 +110,7 @@ impl Collect {
         bar.set_message(format!("reading {}, documents:", self.vault.database));
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let census = CensusOptions { most_named: TAKEN, most_named_bytes: TAKEN_BYTES, ..CensusOptions::default() };
-        let options = VaultCollectOptions { grace_ms: ms(self.grace), trash_ms: ms(self.trash()), census };
+        let options = VaultCollectOptions { grace_ms: ms(self.grace), trash_ms: self.trash().map(ms), census };
         let done = source.collect_vault(options, |done| bar.set_position(done)).await;
         bar.finish_and_clear();
         let done = done?;
@@ -150,6 +150,9 @@ fn collected(done: &Value) -> String {
     ));
     if told["emptied"]["count"].as_u64() > Some(0) {
         lines.push(format!("{} left the trash for good", amount(&told["emptied"])));
+    }
+    if told["passed"].as_u64() > Some(0) {
+        lines.push(format!("All devices have passed the deletion of {} of them", number(&told["passed"])));
     }
     if let Some(devices) = told["waits_for"].as_str() {
         lines.push(format!("The trash waits for these devices, which connected least recently: {}", shown(devices)));

@@ -81,9 +81,6 @@ fn collections(left: &Value) -> Vec<String> {
     let (trash, collect) = (&left["trash"], &left["collect"]);
     let deleted = &trash["deleted"];
     let mut lines = vec![amount_line("in the trash", number(&deleted["count"]), number(&deleted["bytes"]))];
-    if trash["passed"].as_u64() > Some(0) {
-        lines.push(format!("    all devices have passed the deletion of {}", HumanCount(number(&trash["passed"]))));
-    }
     let condemned = HumanCount(number(&trash["condemned"])).to_string();
     lines.push(format!("  {:34} {condemned:>11}", "condemned chunks"));
     if trash["changed"].is_u64() {
@@ -99,6 +96,8 @@ fn collections(left: &Value) -> Vec<String> {
     if collect["trash"].is_string() {
         let trash = text(&collect["trash"]);
         lines.push(format!("  text leaves the trash {trash} after all devices have passed the deletion"));
+    } else {
+        lines.push("  no text leaves the trash".into());
     }
     let last = &collect["last"];
     let holds = last["holds"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -120,6 +119,10 @@ fn collections(left: &Value) -> Vec<String> {
         lines.push(format!("  last run {}: {outcome}", time(&last["at"])));
         lines.extend(holds.iter().map(|hold| format!("    {}", text(hold))));
         if number(&deleted["count"]) > 0 {
+            if number(&last["collected"]["passed"]) > 0 {
+                let passed = HumanCount(number(&last["collected"]["passed"]));
+                lines.push(format!("    all devices have passed the deletion of {passed}"));
+            }
             if last["collected"]["waits_for"].is_string() {
                 lines.push(format!("    the trash waits for {}", text(&last["collected"]["waits_for"])));
             }

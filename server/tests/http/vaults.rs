@@ -61,7 +61,7 @@ async fn a_server_collects_the_vaults_that_it_is_asked_to() {
     assert_eq!((&last["holds"], &last["collected"]["condemned"]), (&json!([]), &json!(1)));
     assert_eq!(couch.get("/vault/h:old").await.status, 200);
     let shown = collection(&couch, "vault").await;
-    assert_eq!((&shown["every"], &shown["grace"], &shown["trash"]), (&json!("1d"), &json!("0d"), &json!("0d")));
+    assert_eq!((&shown["every"], &shown["grace"], &shown["trash"]), (&json!("1d"), &json!("0d"), &json!(null)));
 
     hurry(&couch, "vault").await;
     let last = result(&couch, "vault", |last| last["collected"]["condemned"] == json!(0)).await;
@@ -87,6 +87,10 @@ async fn a_server_collects_the_vaults_that_it_is_asked_to() {
     assert_eq!(listed.iter().map(|job| job.id.id.as_str()).collect::<Vec<_>>(), ["vault"]);
     let documents = couch.layer.database("other").await.unwrap();
     assert_eq!(documents.last_collection().await.unwrap(), 0, "its edits pay nothing");
+    for (trash, shown) in [(json!("30d"), json!("30d")), (json!("off"), Value::Null), (Value::Null, Value::Null)] {
+        assert_eq!(set(&couch, "vault", json!({"collect": "1d", "trash": trash})).await.status, 200);
+        assert_eq!(collection(&couch, "vault").await["trash"], shown);
+    }
     for off in [json!("off"), Value::Null] {
         assert_eq!(set(&couch, "vault", json!({"collect": off})).await.json(), json!({"ok": true, "holds": []}));
         assert_eq!(collection(&couch, "vault").await, Value::Null);
@@ -125,6 +129,8 @@ async fn a_vault_that_the_server_cannot_read_is_not_collected() {
         json!({"collect": "59s"}),
         json!({"collect": 1}),
         json!({"collect": "1d", "grace": "soon"}),
+        json!({"collect": "1d", "trash": "soon"}),
+        json!({"collect": "16d", "trash": "30d"}),
         json!({"collect": "1d", "every": "1d"}),
         json!([]),
     ] {

@@ -274,7 +274,7 @@ impl Source {
             Whereabouts::Remote(remote) => {
                 // Times of a request are whole seconds: no shorter than asked.
                 let seconds = |ms: u64| format!("{}s", ms.div_ceil(1_000));
-                let asked = json!({"grace": seconds(options.grace_ms), "trash": seconds(options.trash_ms)});
+                let asked = json!({"grace": seconds(options.grace_ms), "trash": options.trash_ms.map(seconds)});
                 let answer = remote.collect_vault(asked.to_string().into_bytes()).await?;
                 Ok(serde_json::from_slice(answer.as_bytes())?)
             }
@@ -295,13 +295,13 @@ impl Source {
         &self,
         every: Option<Duration>,
         grace: Duration,
-        trash: Duration,
+        trash: Option<Duration>,
     ) -> Result<Vec<String>, Failure> {
         let Whereabouts::Remote(remote) = &self.place else {
             return Err(failure("a server collects chunks at intervals: name it with --url"));
         };
         let seconds = |time: Duration| format!("{}s", time.as_millis().div_ceil(1_000));
-        let asked = json!({"collect": every.map(seconds), "grace": seconds(grace), "trash": seconds(trash)});
+        let asked = json!({"collect": every.map(seconds), "grace": seconds(grace), "trash": trash.map(seconds)});
         let answer = remote.schedule_vault(asked.to_string().into_bytes()).await?;
         let holds = answer.get("holds").map(JsonRef::elements).into_iter().flatten();
         Ok(holds.map(|hold| hold.as_str().unwrap_or_default().into_owned()).collect())

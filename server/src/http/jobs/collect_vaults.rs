@@ -23,7 +23,7 @@ use budget::{Owner, Use};
 use chunks::{CensusOptions, Error, StoreErrorKind, Trash, VaultCollectOptions, VaultCollected, collect_vault};
 use jobs::{JobId, Jobs, NewJob};
 use kv_api::AnyDatabase;
-use model::{DatabaseInfo, ErrorKind, KeepReplaced, MOST_MILLISECONDS};
+use model::{DatabaseInfo, ErrorKind, KeepReplaced};
 use serde_json::{Value, json};
 
 use crate::http::app::App;
@@ -73,8 +73,9 @@ pub(crate) struct Schedule {
 pub(crate) struct Times {
     /// The time between condemning a chunk and deleting it, in milliseconds.
     pub(crate) grace_ms: u64,
-    /// The time for which its text stays in the trash after all devices have passed the deletion, in milliseconds.
-    pub(crate) trash_ms: u64,
+    /// The time for which its text stays in the trash after all devices have passed the deletion, in milliseconds. `None`:
+    /// none leaves the trash.
+    pub(crate) trash_ms: Option<u64>,
 }
 
 /// The instance of a database, as text.
@@ -98,8 +99,7 @@ impl Schedule {
             return None;
         }
         let grace_ms = data["grace_ms"].as_u64()?;
-        // One that was set before there was an end of the trash has none.
-        let trash_ms = data["trash_ms"].as_u64().unwrap_or(u64::MAX);
+        let trash_ms = data["trash_ms"].as_u64();
         Some(Schedule { every_ms: data["every_ms"].as_u64()?, times: Times { grace_ms, trash_ms } })
     }
 
@@ -135,7 +135,7 @@ pub(crate) async fn scheduled(jobs: &Jobs<AnyDatabase>, database: &DatabaseInfo)
     let progress = job.progress.and_then(|progress| serde_json::from_slice::<Value>(&progress.bytes).ok());
     let last = progress.map(|mut progress| progress["last"].take());
     let time = |ms| KeepReplaced::Milliseconds(ms).to_string();
-    let trash = (trash_ms <= MOST_MILLISECONDS).then(|| time(trash_ms));
+    let trash = trash_ms.map(time);
     Ok(Some(json!({"every": time(every_ms), "grace": time(grace_ms), "trash": trash, "last": last})))
 }
 

@@ -7,7 +7,7 @@ use budget::{Owner, Use};
 use chunks::store::PeerStore;
 use chunks::{CensusOptions, ChunkStore, Error, StoreErrorKind, Trash, WouldCollect};
 use hyper::StatusCode;
-use model::{JsonText, MOST_MILLISECONDS};
+use model::{JsonText, MOST_MILLISECONDS, Passed};
 use serde_json::{Value, json};
 
 use crate::http::app::stores::Documents;
@@ -26,9 +26,10 @@ const MOST_BYTES: usize = 1_000;
 const SHORTEST_MS: u64 = 60_000;
 
 const GRACE: Param = Param::text("grace", "How long a chunk is condemned before it is deleted: a time such as `30d`.");
-const TRASH: Param = Param::text(
+const TRASH: Param = Param::json(
     "trash",
-    "How long its text stays in the trash after all devices have passed the deletion; as long as `grace` by default.",
+    "How long its text stays in the trash after all devices have passed the deletion: a time such as `30d`. No text leaves \
+     the trash without it, and with `null` or `off`.",
 );
 
 /// What [`doctor`] does.
@@ -78,7 +79,8 @@ pub(crate) const COLLECT: Operation =
 ///   {"grace": "30d", "trash": "30d"}  ─►  {"referenced": …, "holds": […], "trash_holds": […], "collected": {"deleted": …, …}}
 /// ```
 ///
-/// Nothing is done while `holds` has a reason, and nothing leaves the trash while `trash_holds` has one.
+/// Nothing is done while `holds` has a reason. Nothing leaves the trash while `trash_holds` has one, and without `trash`,
+/// whatever the schedule says.
 ///
 /// # Errors
 /// 412 if it cannot be known which chunks are needed.
@@ -126,10 +128,10 @@ pub(crate) const SCHEDULE: Operation =
 /// 412 if it cannot be known which chunks are needed: the server could collect nothing, and protect nobody.
 pub(crate) async fn schedule(request: &mut Request, db: &str) -> Result<Response> {
     let body = members(request, &["collect", "grace", "trash"]).await?;
-    let is_off = match body.get("collect") {
-        None => return Err(ApiError::bad_request("`collect` must be a time, for example 1d, or off")),
-        Some(value) => value.is_null() || value.as_str().as_deref() == Some("off"),
-    };
+    if body.get("collect").is_none() {
+        return Err(ApiError::bad_request("`collect` must be a time, for example 1d, or off"));
+    }
+    let is_off = is_off(&body, "collect");
     let times = times(&body)?;
     let database = request.fresh_database(db).await?;
     let (schedule, holds) = if is_off {
@@ -138,6 +140,10 @@ pub(crate) async fn schedule(request: &mut Request, db: &str) -> Result<Response
         let every_ms = time(&body, "collect")?.filter(|every_ms| *every_ms >= SHORTEST_MS);
         let every_ms = every_ms
             .ok_or_else(|| ApiError::bad_request(format!("`collect` must be {}s at least", SHORTEST_MS / 1_000)))?;
+        if times.trash_ms.is_some_and(|trash_ms| every_ms > Passed::longest_pause_ms(trash_ms)) {
+            let what = "`trash` must be at least twice as long as `collect`: otherwise a clock that jumps cannot be told apart";
+            return Err(ApiError::bad_request(what));
+        }
         if collect_vaults::is_elsewhere(&request.app, db).await? {
             return Err(ApiError::precondition_failed(ELSEWHERE));
         }
@@ -180,8 +186,13 @@ async fn members(request: &mut Request, known: &[&str]) -> Result<JsonText> {
 
 /// How long chunks are kept.
 fn times(body: &JsonText) -> Result<Times> {
-    let grace_ms = time(body, "grace")?.unwrap_or(GRACE_MS);
-    Ok(Times { grace_ms, trash_ms: time(body, "trash")?.unwrap_or(grace_ms) })
+    let trash_ms = if is_off(body, "trash") { None } else { time(body, "trash")? };
+    Ok(Times { grace_ms: time(body, "grace")?.unwrap_or(GRACE_MS), trash_ms })
+}
+
+/// Whether a member of a body says "never".
+fn is_off(body: &JsonText, name: &str) -> bool {
+    body.get(name).is_some_and(|value| value.is_null() || value.as_str().as_deref() == Some("off"))
 }
 
 /// The time in a member of a body, in milliseconds.
