@@ -4,6 +4,7 @@
 //!  run 1    census ─► begin ─► condemn                                            edits of files acquit, or bring back,
 //!  later    begin ─► census ─► delete what an earlier run condemned, condemn more what they name, at any time
 //!                         └──► note what all devices have passed, and remove the text of what they passed long ago
+//!                              and no conflict needs
 //! ```
 //!
 //! The database does the steps (`model`, `write/collect.rs`), and says why none of them takes a chunk that a file names.
@@ -179,7 +180,8 @@ impl VaultCollected {
             let (trashed, condemned): (Vec<InTrash>, _) =
                 page.documents.into_iter().partition(|one| one.trashed.is_some());
             if let Some(passed) = passed {
-                let ids: Vec<String> = trashed.into_iter().map(|one| one.id).collect();
+                let trashed = trashed.into_iter().filter(|one| !self.found.census.lacks(&one.id));
+                let ids: Vec<String> = trashed.map(|one| one.id).collect();
                 documents.empty_trash(collection, &ids, due.upto, passed.seq, &mut self.emptied).await?;
             }
             // A chunk that was condemned by mistake, beside an edit, begins anew.

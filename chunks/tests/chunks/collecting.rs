@@ -24,6 +24,7 @@ crate::on_every_engine!(a_collection_without_a_trash_is_seen_to_lose_chunks on m
 crate::scenarios!(
     a_device_that_was_away_undoes_what_was_collected,
     the_trash_waits_for_every_device,
+    what_a_conflict_needs_stays_in_the_trash,
     a_device_that_joins_late_writes_what_left_the_trash,
     a_vault_of_livesync_gets_its_space_back,
     what_cannot_be_known_holds_everything_back,
@@ -428,6 +429,39 @@ async fn the_trash_waits_for_every_device(world: World) {
     assert_eq!(told["collected"]["emptied"], json!({"count": 1, "bytes": waits.trash.deleted.bytes}));
     assert_eq!((ended.trash.deleted.count, ended.has_written()), (0, true));
     assert_eq!(told["collected"]["waits_for"], json!(null));
+}
+
+/// A conflict needs what a replaced revision names, though no live leaf does.
+async fn what_a_conflict_needs_stays_in_the_trash(world: World) {
+    let server = world.database("vault").await;
+    world.keep_replaced("vault").await;
+    let (mut desk, mut phone) = (Device::new(&world, "desk").await, Device::new(&world, "phone").await);
+    desk.write("f0.md", &["h:old".to_owned()], false, text).await;
+    desk.sync(&*server, true).await;
+    phone.sync(&*server, true).await;
+    desk.write("f0.md", &["h:desk".to_owned()], false, text).await;
+    desk.sync(&*server, true).await;
+    assert_eq!(collect(&world, "vault").await.unwrap().condemned, 1);
+    assert_eq!(collect(&world, "vault").await.unwrap().deleted.count, 1);
+    let run = async || {
+        devices(&world, "vault", &[("a", &last_seq(&*server).await, Some(false))]).await;
+        let done = collect_vault(&world.documents("vault").await, options(), |_| ()).await.unwrap();
+        assert_eq!((done.found.holds.len(), done.found.trash_holds.len()), (0, 0), "{:?}", done.found);
+        done
+    };
+    assert_eq!(run().await.emptied.passed, 1);
+    phone.write("f0.md", &["h:phone".to_owned()], false, text).await;
+    phone.sync(&*server, false).await;
+    for _ in 0..2 {
+        let kept = run().await;
+        assert_eq!((kept.found.census.files.conflicts.count, kept.found.census.missing_chunks), (1, 0));
+        assert_eq!((kept.emptied.documents, kept.trash.deleted.count), (0, 1));
+    }
+    assert!(phone.resolve(FILES).await);
+    phone.sync(&*server, false).await;
+    // With what only the other side named.
+    let ended = run().await;
+    assert_eq!((ended.emptied.documents, ended.found.census.files.conflicts.count), (1, 0));
 }
 
 /// Why the tombstone stays when the text ends: devices that have it take no older revision, and one that joins late would
