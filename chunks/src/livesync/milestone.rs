@@ -10,7 +10,8 @@
 //!
 //! A client writes `progress` when it connects, before it replicates: it is the `update_seq` that the database had
 //! then. So it tells where the database was when the device was last here. It does **not** prove that the device has
-//! read up to there: the replication may have failed, and one that goes on for days moves nothing here.
+//! read up to there: the replication may have failed, and one that goes on for days moves nothing here. A client that
+//! then refuses to replicate, since its settings or its form of chunks do not match, has left its progress all the same.
 //!
 //! Source: `ensureRemoteIsCompatible`, `TweakValuesTemplate` and `selectorOnDemandPull` in livesync-commonlib.
 
@@ -73,6 +74,8 @@ pub struct Milestone {
     pub encrypted: Option<bool>,
     /// Whether they agreed to obfuscate paths, or any of them does so.
     pub obfuscated: bool,
+    /// Whether there is no form of chunks that all devices know. Some of them then refuse to replicate.
+    pub incompatible: bool,
 }
 
 /// A device.
@@ -139,7 +142,8 @@ impl Milestone {
         };
         let (info, tweaks) = (members("node_info")?, members("tweak_values")?);
         let with_settings = tweaks.into_iter().flat_map(Map::keys).filter(|id| *id != PREFERRED);
-        let named = [info, members("node_chunk_info")?].into_iter().flatten().flat_map(Map::keys).chain(with_settings);
+        let forms = members("node_chunk_info")?;
+        let named = [info, forms].into_iter().flatten().flat_map(Map::keys).chain(with_settings);
         let known: BTreeSet<&str> = named.map(String::as_str).chain(accepted.iter().copied()).collect();
         if known.len() > MOST_DEVICES || known.iter().any(|id| id.len() > LONGEST_ID) {
             return Err(format!("is damaged: it has more than {MOST_DEVICES} devices, or one with a very long id"));
@@ -167,6 +171,7 @@ impl Milestone {
             differences: tweaks.map(differences).unwrap_or_default(),
             encrypted: agreed.is_some().then(|| is_set("encrypt")),
             obfuscated: tweaks.into_iter().flat_map(Map::values).any(obfuscates),
+            incompatible: forms.is_some_and(are_apart),
         })
     }
 }
@@ -176,6 +181,12 @@ impl Milestone {
 fn obfuscates(settings: &Value) -> bool {
     let is = |name: &str, value| settings.get(name) == Some(&Value::Bool(value));
     is("usePathObfuscation", true) && !is("encrypt", false)
+}
+
+/// Whether the forms of chunks that devices know, each from `min` to `max`, have none in common.
+fn are_apart(forms: &Map<String, Value>) -> bool {
+    let all = |name: &'static str| forms.values().filter_map(move |form| form.get(name)?.as_f64());
+    all("min").any(|min| all("max").any(|max| max < min))
 }
 
 /// Settings with several values. A device that does not say anything of a setting agrees, as in LiveSync.
@@ -231,6 +242,7 @@ mod tests {
         assert_eq!(nameless.fetches_on_demand, None, "it has not said so");
         assert_eq!(gone, &Device { id: "gone".into(), accepted: true, ..Device::default() });
         assert_eq!((milestone.locked, milestone.encrypted, milestone.obfuscated), (true, Some(true), true));
+        assert!(!milestone.incompatible);
         let named: Vec<(&str, bool)> =
             milestone.differences.iter().map(|found| (found.setting.as_str(), found.must_match)).collect();
         assert_eq!(named, [("batch_size", false), ("customChunkSize", true)]);
@@ -261,6 +273,20 @@ mod tests {
         ] {
             let milestone = read(json!({"type": "milestoneinfo", "accepted_nodes": [], "tweak_values": by})).unwrap();
             assert_eq!(milestone.obfuscated, is_one);
+        }
+    }
+
+    #[test]
+    fn devices_that_know_no_form_of_chunks_in_common_are_incompatible() {
+        let form = |min: i64, max: i64| json!({"min": min, "max": max, "current": 2});
+        for (forms, incompatible) in [
+            (json!({}), false),
+            (json!({"a": form(0, 2_400), "b": form(2_400, 9_000)}), false),
+            (json!({"a": form(0, 2_400), "b": form(2_401, 9_000), "c": form(0, 9_000)}), true),
+            (json!({"a": {"min": 0}, "b": {"max": "2"}, "c": 7}), false),
+        ] {
+            let body = json!({"type": "milestoneinfo", "accepted_nodes": [], "node_chunk_info": forms});
+            assert_eq!(read(body).unwrap().incompatible, incompatible, "{forms}");
         }
     }
 

@@ -89,6 +89,17 @@ impl ChunkStore {
             holds.push(sentence);
         }
         let mut trash_holds = Vec::new();
+        let differing = milestone.differences.iter().filter(|found| found.must_match);
+        let differing: Vec<&str> = differing.map(|found| found.setting.as_str()).collect();
+        if !differing.is_empty() || milestone.incompatible {
+            trash_holds.push(format!(
+                "LiveSync may refuse to replicate on some devices, which have noted all the same that they have connected: {}",
+                match milestone.incompatible {
+                    true => "they have no form of chunks in common. Let each have a current plugin".into(),
+                    false => format!("these settings differ: {}. Choose one value on every device", differing.join(", ")),
+                }
+            ));
+        }
         let devices = milestone.devices;
         let silent = self.silent(&devices).await?;
         if census.files.unknown_past.count > 0 {

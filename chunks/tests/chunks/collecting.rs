@@ -24,6 +24,7 @@ crate::on_every_engine!(a_collection_without_a_trash_is_seen_to_lose_chunks on m
 crate::scenarios!(
     a_device_that_was_away_undoes_what_was_collected,
     the_trash_waits_for_every_device,
+    a_device_that_may_be_refused_holds_the_trash,
     what_a_conflict_needs_stays_in_the_trash,
     a_device_that_joins_late_writes_what_left_the_trash,
     a_vault_of_livesync_gets_its_space_back,
@@ -429,6 +430,41 @@ async fn the_trash_waits_for_every_device(world: World) {
     assert_eq!(told["collected"]["emptied"], json!({"count": 1, "bytes": waits.trash.deleted.bytes}));
     assert_eq!((ended.trash.deleted.count, ended.has_written()), (0, true));
     assert_eq!(told["collected"]["waits_for"], json!(null));
+}
+
+/// LiveSync notes that a device has connected, and then may refuse it.
+async fn a_device_that_may_be_refused_holds_the_trash(world: World) {
+    let server = world.database("vault").await;
+    let mut desk = Device::new(&world, "desk").await;
+    desk.write("f0.md", &["h:old".to_owned()], false, text).await;
+    desk.write("f0.md", &["h:new".to_owned()], false, text).await;
+    desk.sync(&*server, false).await;
+    assert_eq!(collect(&world, "vault").await.unwrap().condemned, 1);
+    assert_eq!(collect(&world, "vault").await.unwrap().deleted.count, 1);
+    let device = json!({"device_name": "notes", "progress": last_seq(&*server).await});
+    let (form, settings) = (json!({"min": 0, "max": 2_400}), json!({"readChunksOnline": false, "customChunkSize": 0}));
+    let good = json!({
+        "type": "milestoneinfo", "accepted_nodes": ["a", "b"], "node_info": {"a": device, "b": device},
+        "node_chunk_info": {"a": form, "b": form}, "tweak_values": {"PREFERRED": settings, "a": settings, "b": settings},
+    });
+    let run = async |milestone: &serde_json::Value| {
+        world.put_local("vault", MILESTONE, milestone.as_object().unwrap().clone()).await;
+        collect_vault(&world.documents("vault").await, options(), |_| ()).await.unwrap()
+    };
+    for (place, value, wanted) in [
+        ("/tweak_values/b/customChunkSize", json!(100), "these settings differ: customChunkSize."),
+        ("/node_chunk_info/b/min", json!(2_401), "no form of chunks in common"),
+    ] {
+        let passed = run(&good).await;
+        assert_eq!((passed.emptied.passed, passed.found.trash_holds.len()), (1, 0), "{:?}", passed.found.trash_holds);
+        let mut bad = good.clone();
+        *bad.pointer_mut(place).unwrap() = value;
+        let held = run(&bad).await;
+        assert!(matches!(&held.found.trash_holds[..], [hold] if hold.contains(wanted)), "{:?}", held.found.trash_holds);
+        assert_eq!((held.found.holds.len(), held.trash.deleted.count), (0, 1));
+    }
+    assert_eq!(run(&good).await.emptied.passed, 1, "the time begins anew");
+    assert_eq!(run(&good).await.emptied.documents, 1);
 }
 
 /// A conflict needs what a replaced revision names, though no live leaf does.

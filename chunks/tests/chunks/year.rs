@@ -28,6 +28,8 @@ const FILES: usize = 40;
 const DEVICES: usize = 5;
 /// The devices from this one on are often away.
 const AWAY: usize = 3;
+/// The day after which the last device is refused, if one is: it has the vault by then.
+const REFUSED_AFTER: u64 = 10;
 /// Versions of a file that people remember.
 const REMEMBERED: usize = 12;
 
@@ -61,6 +63,11 @@ enum Fault {
     Untold,
     /// Devices fetch chunks on demand. That is not wrong, but ends nothing.
     OnDemand,
+    /// LiveSync refuses to replicate on the last device after some days. It still notes that it has connected, and its
+    /// settings say why.
+    Refused,
+    /// The same, and nothing says so.
+    RefusedUntold,
 }
 
 /// The time, which the play sets.
@@ -193,6 +200,11 @@ impl Play<'_> {
         let accepted: Vec<&String> = self.infos.keys().collect();
         let settings = json!({"readChunksOnline": self.fault == Fault::OnDemand, "customChunkSize": 0});
         let mut tweaks: Map<String, Value> = self.infos.keys().map(|id| (id.clone(), settings.clone())).collect();
+        if self.fault == Fault::Refused
+            && let Some(refused) = tweaks.get_mut(&format!("device{}", DEVICES - 1))
+        {
+            refused["customChunkSize"] = json!(100);
+        }
         tweaks.insert("PREFERRED".into(), settings);
         let body = json!({"type": "milestoneinfo", "accepted_nodes": accepted, "node_info": self.infos,
             "tweak_values": tweaks});
@@ -202,6 +214,11 @@ impl Play<'_> {
     /// A device connects and replicates, or is cut off. Returns whether it was.
     async fn connect(&mut self, at: usize, now_ms: u64) -> bool {
         self.note(at, now_ms).await;
+        let refuses = matches!(self.fault, Fault::Refused | Fault::RefusedUntold) && self.day > REFUSED_AFTER;
+        if refuses && at == DEVICES - 1 {
+            self.was_cut[at] = true;
+            return true;
+        }
         let (server, pull_first) = (self.server.clone(), self.roll(2) == 0);
         self.was_cut[at] = !self.was_cut[at] && self.roll(6) == 0;
         if self.was_cut[at] {
@@ -386,5 +403,14 @@ async fn a_trash_ends_for_no_device_that_keeps_deleted_chunks() {
     let shown = play(0, DAYS, SHORT, Fault::Untold).await;
     assert!(!shown.lost.is_empty(), "the play does not notice: {shown:?}");
     let shown = play(0, DAYS, SHORT, Fault::OnDemand).await;
+    assert!(shown.lost.is_empty() && shown.emptied == 0 && shown.deleted > 50, "{shown:?}");
+}
+
+/// It notes that it has connected, and has neither what was deleted nor sent what it wrote.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trash_ends_for_no_device_that_is_refused() {
+    let shown = play(0, DAYS, SHORT, Fault::RefusedUntold).await;
+    assert!(!shown.lost.is_empty(), "the play does not notice: {shown:?}");
+    let shown = play(0, DAYS, SHORT, Fault::Refused).await;
     assert!(shown.lost.is_empty() && shown.emptied == 0 && shown.deleted > 50, "{shown:?}");
 }
