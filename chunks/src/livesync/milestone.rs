@@ -76,6 +76,8 @@ pub struct Milestone {
     pub obfuscated: bool,
     /// Whether there is no form of chunks that all devices know. Some of them then refuse to replicate.
     pub incompatible: bool,
+    /// What [`Device::fetches_on_demand`] will be of a device that joins, and takes the settings that the others agreed on.
+    pub joins_on_demand: Option<bool>,
 }
 
 /// A device.
@@ -172,6 +174,7 @@ impl Milestone {
             encrypted: agreed.is_some().then(|| is_set("encrypt")),
             obfuscated: tweaks.into_iter().flat_map(Map::values).any(obfuscates),
             incompatible: forms.is_some_and(are_apart),
+            joins_on_demand: agreed.and_then(|values| values.get(ON_DEMAND)).and_then(Value::as_bool),
         })
     }
 }
@@ -242,7 +245,7 @@ mod tests {
         assert_eq!(nameless.fetches_on_demand, None, "it has not said so");
         assert_eq!(gone, &Device { id: "gone".into(), accepted: true, ..Device::default() });
         assert_eq!((milestone.locked, milestone.encrypted, milestone.obfuscated), (true, Some(true), true));
-        assert!(!milestone.incompatible);
+        assert_eq!((milestone.incompatible, milestone.joins_on_demand), (false, None));
         let named: Vec<(&str, bool)> =
             milestone.differences.iter().map(|found| (found.setting.as_str(), found.must_match)).collect();
         assert_eq!(named, [("batch_size", false), ("customChunkSize", true)]);

@@ -150,6 +150,13 @@ impl ChunkStore {
                  chunks on demand\" in LiveSync on each, and let it connect",
                 titles(on_demand)
             ));
+        } else if milestone.joins_on_demand != Some(false) {
+            // It is in no list yet.
+            trash_holds.push(format!(
+                "the settings that LiveSync offers to a device which joins let it fetch chunks on demand, or do not say: it \
+                 would not learn what is deleted. Set \"readChunksOnline\" to false under \"PREFERRED\" in \
+                 the \"tweak_values\" of \"{MILESTONE}\""
+            ));
         }
         Ok(WouldCollect { census, holds, trash_holds, devices, silent })
     }

@@ -24,7 +24,7 @@ crate::on_every_engine!(a_collection_without_a_trash_is_seen_to_lose_chunks on m
 crate::scenarios!(
     a_device_that_was_away_undoes_what_was_collected,
     the_trash_waits_for_every_device,
-    a_device_that_may_be_refused_holds_the_trash,
+    a_device_that_may_be_refused_or_joins_on_demand_holds_the_trash,
     what_a_conflict_needs_stays_in_the_trash,
     a_device_that_joins_late_writes_what_left_the_trash,
     a_vault_of_livesync_gets_its_space_back,
@@ -432,8 +432,8 @@ async fn the_trash_waits_for_every_device(world: World) {
     assert_eq!(told["collected"]["waits_for"], json!(null));
 }
 
-/// LiveSync notes that a device has connected, and then may refuse it.
-async fn a_device_that_may_be_refused_holds_the_trash(world: World) {
+/// LiveSync notes that a device has connected, and then may refuse it. One that joins on demand is not in the list yet.
+async fn a_device_that_may_be_refused_or_joins_on_demand_holds_the_trash(world: World) {
     let server = world.database("vault").await;
     let mut desk = Device::new(&world, "desk").await;
     desk.write("f0.md", &["h:old".to_owned()], false, text).await;
@@ -454,6 +454,8 @@ async fn a_device_that_may_be_refused_holds_the_trash(world: World) {
     for (place, value, wanted) in [
         ("/tweak_values/b/customChunkSize", json!(100), "these settings differ: customChunkSize."),
         ("/node_chunk_info/b/min", json!(2_401), "no form of chunks in common"),
+        ("/tweak_values/PREFERRED/readChunksOnline", json!(true), "a device which joins"),
+        ("/tweak_values/PREFERRED/readChunksOnline", json!(null), "a device which joins"),
     ] {
         let passed = run(&good).await;
         assert_eq!((passed.emptied.passed, passed.found.trash_holds.len()), (1, 0), "{:?}", passed.found.trash_holds);
