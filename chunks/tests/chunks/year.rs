@@ -28,6 +28,8 @@ const FILES: usize = 40;
 const DEVICES: usize = 5;
 /// The devices from this one on are often away.
 const AWAY: usize = 3;
+/// The device that joins late.
+const LATE: usize = 2;
 /// The day after which the last device is refused, if one is: it has the vault by then.
 const REFUSED_AFTER: u64 = 10;
 /// Versions of a file that people remember.
@@ -68,6 +70,8 @@ enum Fault {
     Refused,
     /// The same, and nothing says so.
     RefusedUntold,
+    /// A device joins late, and fetches everything first. That is not wrong, but a change of the list.
+    Late,
 }
 
 /// The time, which the play sets.
@@ -211,9 +215,20 @@ impl Play<'_> {
         self.world.put_local(&self.name, MILESTONE, body.as_object().unwrap().clone()).await;
     }
 
+    /// Whether a device has not joined yet.
+    fn is_out(&self, at: usize) -> bool {
+        self.fault == Fault::Late && at == LATE && !self.infos.contains_key(&format!("device{at}"))
+    }
+
     /// A device connects and replicates, or is cut off. Returns whether it was.
     async fn connect(&mut self, at: usize, now_ms: u64) -> bool {
+        let joins = self.is_out(at);
         self.note(at, now_ms).await;
+        if joins {
+            let server = self.server.clone();
+            self.devices[at].sync(&*server, true).await;
+            return false;
+        }
         let refuses = matches!(self.fault, Fault::Refused | Fault::RefusedUntold) && self.day > REFUSED_AFTER;
         if refuses && at == DEVICES - 1 {
             self.was_cut[at] = true;
@@ -262,7 +277,11 @@ impl Play<'_> {
 
     async fn day(&mut self, now_ms: u64) {
         for at in 0..DEVICES {
-            for _ in 0..self.roll(3) {
+            if self.is_out(at) && self.day < self.back[at] {
+                continue;
+            }
+            let edits = if self.is_out(at) { 0 } else { self.roll(3) };
+            for _ in 0..edits {
                 self.edit(at).await;
             }
             if self.day >= self.back[at] {
@@ -333,6 +352,9 @@ async fn play(seed: u64, days: u64, times: Times, fault: Fault) -> Shown {
         next: 0,
         shown: Shown::default(),
     };
+    if fault == Fault::Late {
+        play.back[LATE] = days / 3;
+    }
     // The vault as it is when the collection is switched on.
     for file in 0..FILES {
         let mut chunks = Vec::new();
@@ -404,6 +426,12 @@ async fn a_trash_ends_for_no_device_that_keeps_deleted_chunks() {
     assert!(!shown.lost.is_empty(), "the play does not notice: {shown:?}");
     let shown = play(0, DAYS, SHORT, Fault::OnDemand).await;
     assert!(shown.lost.is_empty() && shown.emptied == 0 && shown.deleted > 50, "{shown:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_that_joins_late_finds_all_text() {
+    let shown = play(0, DAYS, SHORT, Fault::Late).await;
+    assert!(shown.lost.is_empty() && shown.emptied > 20 && shown.deleted > 50, "{shown:?}");
 }
 
 /// It notes that it has connected, and has neither what was deleted nor sent what it wrote.
