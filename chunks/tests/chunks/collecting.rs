@@ -27,6 +27,7 @@ crate::scenarios!(
     a_device_that_may_be_refused_or_joins_on_demand_holds_the_trash,
     what_a_conflict_needs_stays_in_the_trash,
     a_device_that_joins_late_writes_what_left_the_trash,
+    a_device_that_joins_with_files_sends_their_text_after_a_repair,
     a_vault_of_livesync_gets_its_space_back,
     what_cannot_be_known_holds_everything_back,
 );
@@ -502,29 +503,41 @@ async fn what_a_conflict_needs_stays_in_the_trash(world: World) {
     assert_eq!((ended.emptied.documents, ended.found.census.files.conflicts.count), (1, 0));
 }
 
+/// A device that knows of a collected chunk, which is in the server's trash.
+async fn collected(world: &World, name: &str) -> (Arc<dyn DocumentStore>, Device) {
+    let server = world.database(name).await;
+    let mut desk = Device::new(world, &format!("{name}-desk")).await;
+    for chunk in ["h:old", "h:new"] {
+        desk.write("f0.md", &[chunk.to_owned()], false, text).await;
+        desk.sync(&*server, true).await;
+    }
+    assert_eq!(collect(world, name).await.unwrap().condemned, 1);
+    assert_eq!(collect(world, name).await.unwrap().deleted.count, 1);
+    desk.sync(&*server, true).await;
+    (server, desk)
+}
+
+/// Lets the text of that chunk leave the trash.
+async fn end_text(world: &World, name: &str, server: &dyn DocumentStore) {
+    devices(world, name, &[("a", &last_seq(server).await, Some(false))]).await;
+    for ended in [0, 1] {
+        let done = collect_vault(&world.documents(name).await, options(), |_| ()).await.unwrap();
+        assert_eq!(done.emptied.documents, ended);
+    }
+}
+
 /// Why the tombstone stays when the text ends: devices that have it take no older revision, and one that joins late would
-/// write just that.
+/// write just that. One that fetches on demand does, as it has no tombstones of chunks.
 async fn a_device_that_joins_late_writes_what_left_the_trash(world: World) {
-    for (name, purge) in [("ended", false), ("purged", true)] {
-        let server = world.database(name).await;
-        let mut desk = Device::new(&world, &format!("{name}-desk")).await;
-        desk.write("f0.md", &["h:old".to_owned()], false, text).await;
-        desk.sync(&*server, true).await;
-        desk.write("f0.md", &["h:new".to_owned()], false, text).await;
-        desk.sync(&*server, true).await;
-        assert_eq!(collect(&world, name).await.unwrap().condemned, 1);
-        assert_eq!(collect(&world, name).await.unwrap().deleted.count, 1);
-        desk.sync(&*server, true).await;
+    for (name, purge, on_demand) in [("ended", false, false), ("demand", false, true), ("purged", true, false)] {
+        let (server, mut desk) = collected(&world, name).await;
         if purge {
             assert_eq!(empty_trash(&world, name).await, 1);
         } else {
-            devices(&world, name, &[("a", &last_seq(&*server).await, Some(false))]).await;
-            for ended in [0, 1] {
-                let done = collect_vault(&world.documents(name).await, options(), |_| ()).await.unwrap();
-                assert_eq!(done.emptied.documents, ended);
-            }
+            end_text(&world, name, &*server).await;
         }
         let mut late = Device::new(&world, &format!("{name}-late")).await;
+        late.on_demand = on_demand;
         late.sync(&*server, true).await;
         assert_eq!(late.write("f1.md", &["h:old".to_owned()], false, text).await, 1);
         late.sync(&*server, true).await;
@@ -532,6 +545,21 @@ async fn a_device_that_joins_late_writes_what_left_the_trash(world: World) {
         assert_eq!(lost(&*server, FILES).await.len(), 0, "{name}");
         assert_eq!(lost(&*desk.store, FILES).await.is_empty(), !purge, "{name}");
     }
+}
+
+/// A limit: such a device writes chunks before it pulls, and the tombstone that it pulls ends its own. It sends the text
+/// when it is told to verify its files, and writes it again.
+async fn a_device_that_joins_with_files_sends_their_text_after_a_repair(world: World) {
+    let (server, _) = collected(&world, "vault").await;
+    end_text(&world, "vault", &*server).await;
+    let mut late = Device::new(&world, "late").await;
+    let old = ["h:old".to_owned()];
+    assert_eq!(late.write("f1.md", &old, false, text).await, 1);
+    late.sync(&*server, true).await;
+    assert_eq!(lost(&*server, FILES).await.len(), 1);
+    assert_eq!(late.write("f1.md", &old, false, text).await, 1);
+    late.sync(&*server, true).await;
+    assert_eq!(lost(&*server, FILES).await.len(), 0);
 }
 
 async fn a_vault_of_livesync_gets_its_space_back(world: World) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use conformance::chaos::{Chaos, Fault};
 use conformance::interleave::interleave;
 use kv_api::Database;
-use model::{Collection, Documents, Emptied, Passed, Seq};
+use model::{Collection, Documents, Emptied, GetOptions, Passed, RevId, Seq, WriteMode};
 
 use super::collecting::{LONG, NOW, TRASH, TRASH_DOCS, collect, file, ids, of, read, trash};
 use super::damage;
@@ -127,6 +127,45 @@ pub(crate) async fn a_full_store_still_gives_back_what_is_due(stage: Stage) {
     let collection = full.begin_collection().await.unwrap();
     full.acquit(collection, &ids(&["h:b"])).await.unwrap();
     assert_eq!(trash(&documents).await, []);
+}
+
+/// Whoever never saw the tombstone has the first revision, which is an ancestor of the tombstone.
+pub(crate) async fn text_that_left_the_trash_is_asked_for_and_written_again(stage: Stage) {
+    let documents = stage.documents().await;
+    let body = r#"{"data":"text"}"#;
+    let first = documents.put(edit("h:a", body)).await.unwrap();
+    assert_eq!(collect(&documents, &["h:a"]).await, 1);
+    let wanted = async |rev: &RevId| {
+        let found = documents.revs_diff(vec![("h:a".to_owned(), vec![rev.clone()])]).await.unwrap();
+        found.into_iter().flat_map(|diff| diff.missing).collect::<Vec<RevId>>()
+    };
+    let send = async || {
+        let again = vec![replicated("h:a", &first.to_string(), body)];
+        documents.write(again, WriteMode::Replicated).await.unwrap().remove(0).unwrap();
+    };
+    // While the text is in the trash, who names it revives it.
+    assert!(wanted(&first).await.is_empty());
+    send().await;
+    assert_eq!((read(&documents, "h:a").await, trash(&documents).await.len()), (None, 1));
+    let last = last_seq(&documents).await;
+    for ended in [0, 1] {
+        assert_eq!(empty(&documents, &["h:a"], last, NOW).await.documents, ended);
+    }
+    assert_eq!(wanted(&first).await, std::slice::from_ref(&first));
+    // A tombstone that is sent again changes nothing.
+    let seq = last_seq(&documents).await;
+    let deletion = replicated("h:a", &first.to_string(), "{}").deleting();
+    documents.write(vec![deletion], WriteMode::Replicated).await.unwrap().remove(0).unwrap();
+    assert_eq!((last_seq(&documents).await, read(&documents, "h:a").await), (seq, None));
+    send().await;
+    assert_eq!(read(&documents, "h:a").await.as_deref(), Some(body));
+    let seq = last_seq(&documents).await;
+    let found = documents.get("h:a", &GetOptions::default()).await.unwrap();
+    assert_eq!(found.rev.position(), 3, "over the tombstone, so that replicas take it");
+    assert!(wanted(&first).await.is_empty() && wanted(&found.rev).await.is_empty());
+    send().await;
+    assert_eq!(last_seq(&documents).await, seq, "it lives");
+    assert_sound(&documents).await;
 }
 
 /// What nobody knows the tombstone of, and what is needed and could not be brought back, stays.

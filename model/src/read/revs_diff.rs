@@ -12,6 +12,7 @@ use crate::read::batch::Batch;
 use crate::read::winner::TreePart;
 use crate::rows::branch::{self, Branch};
 use crate::rows::revid::RevId;
+use crate::write::ended;
 
 /// Number of documents read in one transaction.
 const DOCUMENTS_AT_ONCE: usize = 500;
@@ -29,7 +30,8 @@ pub struct RevsDiff {
 
 impl<D: Database> Documents<D> {
     /// The unknown revisions among the given ones. Documents whose revisions are all known are left out. All revisions
-    /// of a damaged document count as unknown: a client that sends them then gets the error.
+    /// of a damaged document count as unknown: a client that sends them then gets the error. So do older revisions of a
+    /// document whose text has left the [trash](Self::empty_trash): a client that has one should send it.
     ///
     /// # Errors
     /// 404 if the database is gone.
@@ -42,7 +44,7 @@ impl<D: Database> Documents<D> {
                     let instance = self.instance(&transaction, Read::Snapshot);
                     let trees: Vec<_> =
                         some.iter().map(|(id, _)| TreePart::Whole.read(&transaction, self.keys(), id)).collect();
-                    instance.await?;
+                    let instance = instance.await?;
                     let (mut found, mut batch) = (Vec::new(), Batch::of(some.len()));
                     for ((id, revs), tree) in some.iter().zip(trees) {
                         if batch.is_full() {
@@ -50,7 +52,15 @@ impl<D: Database> Documents<D> {
                         }
                         let tree = alone(tree.await)?;
                         batch.add(tree.iter().flatten().map(Branch::row_bytes).sum());
-                        let diff = tree.and_then(|tree| diff(id, revs, &tree));
+                        let is_asked = |tree: &[Branch]| {
+                            let is_leaf = |rev: &RevId| tree.iter().any(|branch| branch.leaf.rev == *rev);
+                            ended::is_hidden(&instance, tree) && !revs.iter().all(is_leaf)
+                        };
+                        let has_ended = match &tree {
+                            Ok(tree) if is_asked(tree) => self.has_ended(&transaction, id, Read::Snapshot).await?,
+                            _ => false,
+                        };
+                        let diff = tree.and_then(|tree| diff(id, revs, &tree, has_ended));
                         found.extend(alone(diff)?.unwrap_or_else(|_| missing(id, revs, &HashSet::new(), &[])));
                     }
                     Ok((found, batch.items()))
@@ -63,8 +73,13 @@ impl<D: Database> Documents<D> {
     }
 }
 
-fn diff(id: &str, revs: &[RevId], tree: &[Branch]) -> Result<Option<RevsDiff>> {
-    Ok(missing(id, revs, &branch::known(tree, revs)?, tree))
+/// `has_ended` is whether the text of the document has [ended](ended): only its leaves are known then.
+fn diff(id: &str, revs: &[RevId], tree: &[Branch], has_ended: bool) -> Result<Option<RevsDiff>> {
+    let mut known = branch::known(tree, revs)?;
+    if has_ended {
+        known.retain(|rev| tree.iter().any(|branch| branch.leaf.rev == **rev));
+    }
+    Ok(missing(id, revs, &known, tree))
 }
 
 fn missing(id: &str, revs: &[RevId], known: &HashSet<&RevId>, tree: &[Branch]) -> Option<RevsDiff> {

@@ -6,6 +6,7 @@ use kv_api::{Database, Read, TransactionExt};
 
 use super::attempt::{Attempt, Decisions, TARGET_BYTES};
 use super::draft::Draft;
+use super::ended;
 use super::interactive::{self, FirstDecision};
 use super::merge::{self, Incoming};
 use super::plan::{Decided, Plan};
@@ -98,7 +99,17 @@ impl<'e, D: Database> Attempt<'_, 'e, D> {
                 let (rev, history) = (draft.leaf().ok()?.rev, draft.edit.incoming().ok()?);
                 Some(Incoming { edit: draft.edit, place, rev, history })
             });
-            let plan = known.and_then(|known| merge::merge(&instance, incoming.collect(), known));
+            let hidden = match &known {
+                Ok(tree) if ended::is_hidden(&instance, tree) => tree.clone(),
+                _ => Vec::new(),
+            };
+            let mut plan = known.and_then(|known| merge::merge(&instance, incoming.collect(), known));
+            if matches!(plan, Ok(None))
+                && !hidden.is_empty()
+                && self.documents.has_ended(transaction, id, Read::Serializable).await?
+            {
+                plan = ended::write_again(&instance, drafts, hidden);
+            }
             decided.push(Decided { id, drafts: edits, plan: plan.map_err(|damage| damage.of_document(id)) });
         }
         Ok(Decisions { instance, documents: decided })

@@ -9,7 +9,8 @@
 //! that connected sends what it had written before. The [marks](crate::rows::passed_row) are for all documents together.
 //!
 //! The tombstone stays, since other replicas have it. Without it a document that arrives again as it was first written
-//! would be live here, and deleted there. With it, whoever has the tombstone writes the document over it.
+//! would be live here, and deleted there. With it, whoever has the tombstone writes the document over it. For those who do
+//! not have it, a row of some bytes says that the text has [ended](super::ended).
 //!
 //! Invariants: as of [`collect`](super::collect), only the last collection that began writes. An edit that names a
 //! document in the trash reads its row with a conflict range, and so does this: either the edit revives the document, or
@@ -19,6 +20,7 @@
 use kv_api::{Database, Read, Transaction, TransactionOption};
 
 use super::collect::{COLLECTED_AT_ONCE, Collection, distinct};
+use super::ended;
 use super::interactive::last;
 use super::revive::clear_row;
 use crate::documents::Documents;
@@ -148,6 +150,7 @@ impl<D: Database> Documents<D> {
             let Ok(Some(seq)) = seq else { continue };
             if due.is_some_and(|due| seq <= due) {
                 clear_row(transaction, keys, &id);
+                ended::note(transaction, keys, &id);
                 (done.documents, done.bytes) = (done.documents + 1, done.bytes + bytes);
             } else if seq <= passed {
                 done.passed += 1;

@@ -23,6 +23,7 @@ mod draft;
 pub(crate) mod edit;
 mod edits;
 mod empty_trash;
+pub(crate) mod ended;
 mod group;
 mod indexes;
 mod interactive;

@@ -193,7 +193,8 @@ impl<D: Database> Departing<D> {
             | Subspace::ReplacedDocs
             | Subspace::Trash
             | Subspace::TrashDocs
-            | Subspace::Passed => true,
+            | Subspace::Passed
+            | Subspace::Ended => true,
         };
         let ranges = Subspace::ALL.into_iter().filter(goes).map(|subspace| keys.bounds(DatabaseKey::All(subspace)));
         let ranges: Vec<(Vec<u8>, Vec<u8>)> = ranges.collect();

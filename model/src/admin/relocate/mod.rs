@@ -398,7 +398,8 @@ where
                 | Subspace::Replaced
                 | Subspace::ReplacedDocs
                 | Subspace::Trash
-                | Subspace::TrashDocs => {
+                | Subspace::TrashDocs
+                | Subspace::Ended => {
                     let (source, key) = (&self.departing.documents, DatabaseKey::All(subspace));
                     let ranges = mirror::Ranges::whole(source, &self.arriving.documents, key);
                     let mut cursor = Some(ranges.begin());

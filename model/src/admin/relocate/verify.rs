@@ -268,7 +268,8 @@ impl<S: Database, T: Database> Comparison<S, T> {
                 | Subspace::Replaced
                 | Subspace::ReplacedDocs
                 | Subspace::Trash
-                | Subspace::TrashDocs => {
+                | Subspace::TrashDocs
+                | Subspace::Ended => {
                     if let Some(what) = self.first_difference(DatabaseKey::All(subspace)).await? {
                         self.differs(None, what);
                     }
