@@ -15,3 +15,16 @@ export async function replicate(source, target, options = {}) {
   }
   return result;
 }
+
+/** Replicates once in both directions. */
+export async function replicateBoth(one, other) {
+  await replicate(one, other);
+  await replicate(other, one);
+}
+
+/** A database in this folder, which is closed when the test `t` ends. */
+export function localDatabase(t, folder) {
+  const database = new PouchDB(folder);
+  t.after(() => database.close());
+  return database;
+}

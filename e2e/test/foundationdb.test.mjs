@@ -9,7 +9,7 @@ import test from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { FdbServer } from '../lib/fdbserver.mjs';
-import PouchDB, { replicate } from '../lib/pouch.mjs';
+import PouchDB, { localDatabase, replicateBoth } from '../lib/pouch.mjs';
 import { Server, expectOk, request, run, temporaryFolder } from '../lib/server.mjs';
 import { allChanges } from '../lib/database.mjs';
 
@@ -130,24 +130,15 @@ test('a cluster that FoundationDB restored is adopted', { timeout: 600_000 }, as
   if (!lost) return;
   const folder = await temporaryFolder(t);
   const put = (url, body) => expectOk(url, { method: 'PUT', body });
-  const client = (name) => {
-    const made = new PouchDB(path.join(folder, name));
-    t.after(() => made.close());
-    return made;
-  };
-  const both = async (one, other) => {
-    await replicate(one, other);
-    await replicate(other, one);
-  };
 
   let server = (await Server.start(`fdb:${lost.file}`)).endWith(t);
   const { port, url } = server;
   const remote = () => new PouchDB(`${url}/db`);
   await put(`${url}/db`);
-  const [behind, ahead] = [client('behind'), client('ahead')];
+  const [behind, ahead] = ['behind', 'ahead'].map((name) => localDatabase(t, path.join(folder, name)));
   await put(`${url}/db/a`, { n: 1 });
   await put(`${url}/db/_design/d`, { views: { v: { map: 'function (doc) { emit(doc._id, doc.n); }' } } });
-  await both(remote(), behind);
+  await replicateBoth(remote(), behind);
   await put(`${url}/db/b`, { n: 1 });
   const view = async () => (await expectOk(`${url}/db/_design/d/_view/v`)).rows.map((row) => [row.key, row.value ?? null]);
   assert.deepEqual(await view(), [['a', 1], ['b', 1]]);
@@ -155,7 +146,7 @@ test('a cluster that FoundationDB restored is adopted', { timeout: 600_000 }, as
   const backup = await lost.backUp(path.join(folder, 'backup'));
   await put(`${url}/db/lost`, {});
   await ahead.put({ _id: 'own' });
-  await both(remote(), ahead);
+  await replicateBoth(remote(), ahead);
   const { last_seq: aheadSeq } = await expectOk(`${url}/db/_changes`);
   await server.kill();
   await lost.kill();
@@ -176,10 +167,10 @@ test('a cluster that FoundationDB restored is adopted', { timeout: 600_000 }, as
   assert.deepEqual(await since(behindSeq), ['c', 'a'], 'what was changed after the backup');
   assert.deepEqual(await since(aheadSeq), ['c', 'a'], 'the same: what was lost is nowhere');
   assert.deepEqual(await view(), [['a', 2], ['b', 1], ['c', 3]]);
-  await both(remote(), behind);
+  await replicateBoth(remote(), behind);
   assert.deepEqual((await behind.allDocs()).rows.map((row) => row.id), ['_design/d', 'a', 'b', 'c']);
-  await both(remote(), ahead);
-  await both(remote(), behind);
+  await replicateBoth(remote(), ahead);
+  await replicateBoth(remote(), behind);
   for (const db of [behind, ahead, remote()]) {
     assert.deepEqual((await db.allDocs()).rows.map((row) => row.id), ['_design/d', 'a', 'b', 'c', 'lost', 'own']);
     assert.equal((await db.get('a')).n, 2);

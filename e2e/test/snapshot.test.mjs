@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import path from 'node:path';
 import test from 'node:test';
 
-import PouchDB, { replicate } from '../lib/pouch.mjs';
+import PouchDB, { localDatabase, replicateBoth } from '../lib/pouch.mjs';
 import { Server, expectOk, run, temporaryFolder } from '../lib/server.mjs';
 
 const ADMIN = { COUCHDB_USER: 'anna', COUCHDB_PASSWORD: 'secret' };
@@ -22,28 +22,19 @@ test('PouchDBs go on with a snapshot', { timeout: 120_000 }, async (t) => {
       return PouchDB.fetch(url, { ...options, headers });
     },
   });
-  const client = (name) => {
-    const made = new PouchDB(path.join(folder, name));
-    t.after(() => made.close());
-    return made;
-  };
-  const both = async (one, other) => {
-    await replicate(one, other);
-    await replicate(other, one);
-  };
 
   let server = (await Server.start(`lsm:${store}`, { env: ADMIN })).endWith(t);
   const { port } = server;
   await put(`${server.url}/db`);
-  const [behind, ahead] = [client('behind'), client('ahead')];
+  const [behind, ahead] = ['behind', 'ahead'].map((name) => localDatabase(t, path.join(folder, name)));
   await put(`${server.url}/db/a`, { n: 1 });
-  await both(remote(server), behind);
+  await replicateBoth(remote(server), behind);
   await put(`${server.url}/db/b`, { n: 1 });
   const made = await run(['snapshot', copy, '--url', server.url], { env: ADMIN });
   assert.equal(made.code, 0, made.stderr);
   await put(`${server.url}/db/lost`, {});
   await ahead.put({ _id: 'own' });
-  await both(remote(server), ahead);
+  await replicateBoth(remote(server), ahead);
   await server.kill();
 
   // At the same address, so that the clients have checkpoints of it.
@@ -51,10 +42,10 @@ test('PouchDBs go on with a snapshot', { timeout: 120_000 }, async (t) => {
   await put(`${server.url}/db/c`, {});
   const { _rev } = await expectOk(`${server.url}/db/a`, { headers: { authorization } });
   await put(`${server.url}/db/a`, { n: 2, _rev });
-  await both(remote(server), behind);
+  await replicateBoth(remote(server), behind);
   assert.deepEqual((await behind.allDocs()).rows.map((row) => row.id), ['a', 'b', 'c']);
-  await both(remote(server), ahead);
-  await both(remote(server), behind);
+  await replicateBoth(remote(server), ahead);
+  await replicateBoth(remote(server), behind);
   for (const db of [behind, ahead, remote(server)]) {
     assert.deepEqual((await db.allDocs()).rows.map((row) => row.id), ['a', 'b', 'c', 'lost', 'own']);
     assert.equal((await db.get('a')).n, 2);

@@ -36,6 +36,13 @@ pub struct Effort {
     began_ms: u64,
 }
 
+impl Effort {
+    /// Counts the attempts from now on: the last one did a part of the work. The time of all of them stays limited.
+    pub fn progressed(&mut self) {
+        self.attempts = 0;
+    }
+}
+
 impl Retry {
     /// Retries for a peer that has not responded yet.
     pub fn new(environment: Arc<dyn TimedEnvironment>) -> Self {

@@ -97,7 +97,7 @@ impl Peer for Steady {
                     }
                     open = left;
                     if open.len() < tried {
-                        effort = self.retry.effort();
+                        effort.progressed();
                     }
                     failure
                 }

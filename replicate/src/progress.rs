@@ -5,9 +5,9 @@ use model::{JsonRef, JsonText, JsonWriter};
 /// Counts of work done. The names are those in CouchDB's records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Number of revisions that the target was asked about.
+    /// Number of revisions in the rows of the feed.
     pub missing_checked: u64,
-    /// Number of these that the target did not have.
+    /// Number of these that the target lacks. An empty target lacks all, and is not asked.
     pub missing_found: u64,
     /// Number of leaves read from the source.
     pub docs_read: u64,

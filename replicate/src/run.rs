@@ -114,8 +114,8 @@ impl Replication {
             *ids = doc_ids(ids);
         }
         source.info().await?;
-        let of_target = target.info().await?;
-        let is_first_copy = of_target.documents + of_target.deleted == 0;
+        let target_info = target.info().await?;
+        let lacks_all = (target_info.documents, target_info.deleted) == (0, 0);
         let id = self.identity.find_id(&self.options, &*source).await?;
         let (checkpoint, born) = match self.options.use_checkpoints {
             true => {
@@ -167,7 +167,7 @@ impl Replication {
         };
         let (source, target) = (run.source.clone(), run.target.clone());
         let retry = Retry::new(self.environment.clone()).repeating(self.options.retries);
-        let transfer = Transfer::new(source.clone(), target, retry, is_first_copy);
+        let transfer = Transfer::new(source.clone(), target, retry, lacks_all);
         let request = FeedRequest {
             since,
             limit: self.options.batch_size.max(1),

@@ -28,10 +28,10 @@ pub(crate) struct Transfer {
     retry: Retry,
     /// Average size of a document in the last group.
     usual_bytes: AtomicUsize,
-    /// Whether the target had no documents at the start, and the feed's end was not reached yet: it lacks all rows.
-    /// `_revs_diff` would cost it a fifth of its work. What somebody else writes meanwhile is written again, which
-    /// changes nothing.
-    is_first_copy: AtomicBool,
+    /// True until the feed's end is reached, if the target had no documents at the start: then it lacks everything.
+    /// `_revs_diff` would cost it a fifth of its work. Revisions that somebody else writes meanwhile are sent again,
+    /// and change nothing there. A document that changes meanwhile is sent again too, with its attachments.
+    lacks_all: AtomicBool,
 }
 
 /// The work done in a step.
@@ -62,16 +62,16 @@ impl Step {
 }
 
 impl Transfer {
-    pub(crate) fn new(source: Arc<dyn Peer>, target: Arc<dyn Peer>, retry: Retry, is_first_copy: bool) -> Self {
+    pub(crate) fn new(source: Arc<dyn Peer>, target: Arc<dyn Peer>, retry: Retry, lacks_all: bool) -> Self {
         // Both peers have responded before.
         retry.answered();
-        let (usual_bytes, is_first_copy) = (AtomicUsize::new(FIRST_BYTES), AtomicBool::new(is_first_copy));
-        Transfer { source, target, retry, usual_bytes, is_first_copy }
+        let (usual_bytes, lacks_all) = (AtomicUsize::new(FIRST_BYTES), AtomicBool::new(lacks_all));
+        Transfer { source, target, retry, usual_bytes, lacks_all }
     }
 
     /// The leaves of these rows that the target lacks, in groups. `more`: whether the feed goes on after them.
     pub(crate) async fn missing(&self, rows: &[Change], more: bool) -> Result<(Step, Vec<Vec<Missing>>)> {
-        let is_first_copy = self.is_first_copy.fetch_and(more, Ordering::Relaxed);
+        let lacks_all = self.lacks_all.fetch_and(more, Ordering::Relaxed);
         let mut step = Step::default();
         let mut asked = Vec::with_capacity(rows.len());
         for row in rows {
@@ -91,7 +91,7 @@ impl Transfer {
             return Ok((step, Vec::new()));
         }
         let mut missing = Vec::new();
-        let lacking = match is_first_copy {
+        let lacking = match lacks_all {
             true => asked
                 .into_iter()
                 .map(|(id, missing)| RevsDiff { id, missing, possible_ancestors: Vec::new() })

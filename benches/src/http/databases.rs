@@ -40,7 +40,7 @@ fn name(database: usize) -> String {
     format!("user-{database:07}")
 }
 
-/// Creates every `step`th database.
+/// Creates these databases, with one document each.
 async fn create(address: Address, databases: impl Iterator<Item = usize>) -> Result<()> {
     let mut client = Client::connect(&address).await?;
     for database in databases {

@@ -130,6 +130,26 @@ pub(crate) async fn a_first_revision_is_read_by_its_body_alone(stage: Stage) {
     let third = documents.put(edit("a", "{}").over(second).deleting()).await.unwrap();
     let (leaf, ..) = read().await;
     assert_eq!((leaf.rev, leaf.deleted), (third, true));
+
+    // The branches of many that are not leaves are read together.
+    let mut wanted = Vec::new();
+    for n in 0..50 {
+        let id = format!("many-{n}");
+        let first = documents.put(edit(&id, "{}")).await.unwrap();
+        if n > 10 {
+            documents.put(edit(&id, r#"{"n":2}"#).over(first.clone())).await.unwrap();
+        }
+        wanted.push(BulkGet { id, rev: Some(first) });
+    }
+    counted.take();
+    let found = documents.get_some(&wanted, &options).await.unwrap();
+    let positions = found.iter().map(|(_, leaves)| match leaves.as_deref() {
+        Ok([OpenRev::Found(leaf)]) => leaf.rev.position(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(positions.collect::<Vec<_>>(), [vec![1; 11], vec![2; 39]].concat());
+    let counts = counted.take();
+    assert_eq!((counts.len(), counts[0].round_trips), (1, 3));
 }
 
 /// The reads and writes of a transaction, without the bytes.

@@ -6,7 +6,8 @@
 //!  feed A  ── since: behind `after`. It reads for itself.
 //!  feed B            ── since: takes the rows after it.
 //!  feed C                                            ── since: `last`, or beyond. It waits for a read of the rows
-//!                                                       after `last`. One read serves all that wait for it.
+//!                                                       after `last`. One read serves all that wait for it and are
+//!                                                       not beyond its end.
 //! ```
 //!
 //! The kept rows are those that the feed had between `after` and `last` when `last` was read: if a document changed
@@ -180,7 +181,8 @@ impl Tail {
 }
 
 impl Span {
-    /// A batch that was read after `after`, by a read that began then. `None` if it begins elsewhere, since `after` lies ahead in this store.
+    /// A batch that was read after `after`, by a read that began then. `None` if it begins elsewhere, since `after` lies
+    /// ahead in this store.
     fn read(after: Seq, batch: ChangesBatch, begun_ms: u64) -> Option<Span> {
         let mut last = after;
         let mut span = Span {

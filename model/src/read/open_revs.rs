@@ -4,9 +4,10 @@
 //!  first round trip, for each requested revision   its body, as a live leaf
 //!                                                  its row, as a tombstone     (and as a live leaf: `revs`)
 //!                    or for each document          all branches                (`latest`, or all leaves)
-//!                    but of a first revision       its body alone, since it has no ancestors; all branches if it has
-//!                                                  none, because the revision is a tombstone, replaced or unknown
-//!  second, if needed                               bodies of tombstones and of the leaves of these branches
+//!                    or for a first revision       its body, as a live leaf: its whole branch     (`latest`)
+//!  second, if needed                               all branches, where a first revision has no body: it is a tombstone,
+//!                                                  was replaced, or is unknown
+//!                                                  bodies of tombstones and of the leaves of these branches
 //!                                                  in a database that keeps replaced revisions: their rows, of those
 //!                                                  that are not leaves; their bodies follow like the others
 //! ```
@@ -16,6 +17,7 @@
 //!
 //! Source: `couch_db:open_doc_revs_int/3` and `couch_key_tree:get_key_leafs/2` of CouchDB.
 
+use std::collections::HashMap;
 use std::future::Future;
 
 use bytes::Bytes;
@@ -38,11 +40,11 @@ const DOCUMENTS_AT_ONCE: usize = 200;
 const BODIES_OF_ONE: usize = 10;
 
 /// The reads of one request in the first round trip.
-enum First<B, G, T, F> {
+enum First<B, G, T> {
     /// All branches, and the requested revisions; `None` for all leaves.
     Tree { tree: T, revs: Option<Vec<RevId>> },
-    /// A first revision as a live leaf, which is its whole branch. `tree` reads all branches if it is none.
-    Root { rev: RevId, live_body: B, tree: F },
+    /// A first revision as a live leaf, which is then its whole branch.
+    Root { rev: RevId, live_body: B },
     /// Each requested revision.
     Ones(Vec<One<B, G>>),
 }
@@ -197,7 +199,10 @@ impl<D: Database> Documents<D> {
         if requests.is_empty() {
             return Ok(Vec::new());
         }
-        let some = self.read_batch(DOCUMENTS_AT_ONCE, |transaction, at_once| {
+        // For first revisions bodies are read at once, of which fewer fit into a batch.
+        let has_roots = requests.iter().any(|(_, which)| is_root(which, options));
+        let most = if has_roots { BODIES_AT_ONCE } else { DOCUMENTS_AT_ONCE };
+        let some = self.read_batch(most, |transaction, at_once| {
             self.open_some(transaction, &requests[..requests.len().min(at_once)], options, at_once)
         });
         let mut opened = Vec::with_capacity(requests.len());
@@ -248,10 +253,10 @@ impl<D: Database> Documents<D> {
             .iter()
             .map(|&(id, which)| match which {
                 OpenRevs::All => First::Tree { tree: tree(id), revs: None },
-                OpenRevs::These(revs) if options.latest && matches!(&revs[..], [rev] if rev.position() == 1) => {
+                OpenRevs::These(revs) if is_root(which, options) => {
                     let live = Leaf { not_deleted: true, rev: revs[0].clone() };
                     let live_body = body_of(&transaction, keys, id, &live);
-                    First::Root { rev: live.rev, live_body, tree: move || tree(id) }
+                    First::Root { rev: live.rev, live_body }
                 }
                 OpenRevs::These(revs) if options.latest => First::Tree { tree: tree(id), revs: Some(revs.clone()) },
                 OpenRevs::These(revs) => First::Ones(revs.iter().map(|rev| one(id, rev)).collect()),
@@ -261,11 +266,28 @@ impl<D: Database> Documents<D> {
         let revs_limit = instance.revs_limit as usize;
 
         let (mut answers, mut batch) = (Vec::with_capacity(requests.len()), Batch::of(requests.len()));
-        for first in first {
+        let mut trees = HashMap::new();
+        for (place, first) in first.into_iter().enumerate() {
             if batch.is_full() {
                 break;
             }
-            let found = alone(look(first).await)?;
+            let found = match first {
+                First::Root { rev, live_body } => match alone(live_body.await)? {
+                    Ok(Some(body)) => live_leaf(rev, None, body).map(|leaf| vec![leaf]),
+                    Ok(None) => {
+                        let tree = trees.remove(&place).unwrap_or_else(|| {
+                            // Later ones may have no body either, and these reads go together.
+                            let later = (place + 1..requests.len()).filter(|&at| is_root(requests[at].1, options));
+                            trees.extend(later.map(|at| (at, tree(requests[at].0))));
+                            tree(requests[place].0)
+                        });
+                        alone(tree.await.and_then(|tree| leaves_of(tree, Some(vec![rev]))))?
+                    }
+                    Err(damage) => Err(damage),
+                },
+                First::Tree { tree, revs } => alone(tree.await.and_then(|tree| leaves_of(tree, revs)))?,
+                First::Ones(ones) => alone(look_at(ones).await)?,
+            };
             let read = |answer: &Answer| match answer {
                 Answer::Leaf(Opened { branch, body, .. }) => {
                     branch.row_bytes() + body.as_ref().map_or(0, Body::bytes_read)
@@ -388,36 +410,16 @@ fn no_body(leaf: &Leaf) -> Error {
     Error::corrupt(format!("there is no body at {}", leaf.rev))
 }
 
-async fn look<B, G, T, F>(first: First<B, G, T, F>) -> Result<Vec<Answer>>
-where
-    B: Future<Output = Result<Option<Body>>>,
-    G: Future<Output = kv_api::Result<Option<Bytes>>>,
-    T: Future<Output = Result<Vec<Branch>>>,
-    F: FnOnce() -> T,
-{
+/// Whether a single first revision is requested, or the leaves after it if it was replaced.
+fn is_root(which: &OpenRevs, options: &GetOptions) -> bool {
+    options.latest && matches!(which, OpenRevs::These(revs) if matches!(&revs[..], [rev] if rev.position() == 1))
+}
+
+/// The requested leaves of a document with these branches.
+fn leaves_of(tree: Vec<Branch>, revs: Option<Vec<RevId>>) -> Result<Vec<Answer>> {
+    let leaf = |branch| Answer::Leaf(Opened { branch, body: None, is_replaced: false });
+    let Some(revs) = revs else { return Ok(tree.into_iter().map(leaf).collect()) };
     let mut answers = Vec::new();
-    let (tree, revs) = match first {
-        First::Tree { tree, revs } => (tree.await?, revs),
-        First::Root { rev, live_body, tree } => match live_body.await? {
-            Some(body) => {
-                let branch = Branch::bare(Leaf { not_deleted: true, rev }, body.text.len() as u64);
-                return Ok(vec![Answer::Leaf(Opened { branch, body: Some(body), is_replaced: false })]);
-            }
-            None => (tree().await?, Some(vec![rev])),
-        },
-        First::Ones(ones) => {
-            for one in ones {
-                answers.push(look_at(one).await?);
-            }
-            return Ok(answers);
-        }
-    };
-    let Some(revs) = revs else {
-        return Ok(tree
-            .into_iter()
-            .map(|branch| Answer::Leaf(Opened { branch, body: None, is_replaced: false }))
-            .collect());
-    };
     let mut given = vec![false; tree.len()];
     for rev in revs {
         let mut known = false;
@@ -425,7 +427,7 @@ where
             if branch.contains(&rev)? {
                 known = true;
                 if !std::mem::replace(given, true) {
-                    answers.push(Answer::Leaf(Opened { branch: branch.clone(), body: None, is_replaced: false }));
+                    answers.push(leaf(branch.clone()));
                 }
             }
         }
@@ -436,27 +438,38 @@ where
     Ok(answers)
 }
 
-async fn look_at<B, G>(one: One<B, G>) -> Result<Answer>
+async fn look_at<B, G>(ones: Vec<One<B, G>>) -> Result<Vec<Answer>>
 where
     B: Future<Output = Result<Option<Body>>>,
     G: Future<Output = kv_api::Result<Option<Bytes>>>,
 {
-    let (body, tombstone) = (one.live_body.await?, one.tombstone.await?);
-    let row = match one.live {
-        Some(row) => row.await?,
-        None => None,
-    };
-    if let Some(body) = body {
-        let leaf = Leaf { not_deleted: true, rev: one.rev };
-        let branch = match row {
-            Some(row) => Branch::read(leaf, &row)?,
-            None => Branch::bare(leaf, body.text.len() as u64),
+    let mut answers = Vec::with_capacity(ones.len());
+    for one in ones {
+        let (body, tombstone) = (one.live_body.await?, one.tombstone.await?);
+        let row = match one.live {
+            Some(row) => row.await?,
+            None => None,
         };
-        return Ok(Answer::Leaf(Opened { branch, body: Some(body), is_replaced: false }));
+        answers.push(match (body, tombstone) {
+            (Some(body), _) => live_leaf(one.rev, row, body)?,
+            (None, Some(row)) => {
+                let branch = Branch::read(Leaf { not_deleted: false, rev: one.rev }, &row)?;
+                Answer::Leaf(Opened { branch, body: None, is_replaced: false })
+            }
+            (None, None) => Answer::Missing(one.rev),
+        });
     }
-    let Some(row) = tombstone else { return Ok(Answer::Missing(one.rev)) };
-    let branch = Branch::read(Leaf { not_deleted: false, rev: one.rev }, &row)?;
-    Ok(Answer::Leaf(Opened { branch, body: None, is_replaced: false }))
+    Ok(answers)
+}
+
+/// A live leaf with its body, and with its row if its ancestors are requested and it has some.
+fn live_leaf(rev: RevId, row: Option<Bytes>, body: Body) -> Result<Answer> {
+    let leaf = Leaf { not_deleted: true, rev };
+    let branch = match row {
+        Some(row) => Branch::read(leaf, &row)?,
+        None => Branch::bare(leaf, body.text.len() as u64),
+    };
+    Ok(Answer::Leaf(Opened { branch, body: Some(body), is_replaced: false }))
 }
 
 impl Answer {

@@ -16,7 +16,7 @@ type DocumentResult = (String, Result<Option<RevId>>);
 
 /// What became of documents that were sent.
 #[derive(Default)]
-pub(super) struct Bulk {
+pub(super) struct BulkOutcome {
     /// The server's results. For leaves that were made elsewhere, it sends only those of refused ones.
     pub(super) results: Vec<DocumentResult>,
     /// The number of documents, from the first one, whose requests were answered.
@@ -27,8 +27,8 @@ pub(super) struct Bulk {
 
 impl Http {
     /// Sends `_bulk_docs`, in several requests if there are too many documents, up to the first failure.
-    pub(super) async fn bulk(&self, docs: Vec<(String, Vec<u8>)>, new_edits: bool) -> Bulk {
-        let mut bulk = Bulk::default();
+    pub(super) async fn bulk(&self, docs: Vec<(String, Vec<u8>)>, new_edits: bool) -> BulkOutcome {
+        let mut bulk = BulkOutcome::default();
         let mut docs = docs.into_iter().peekable();
         while docs.peek().is_some() {
             let (mut some, mut bytes, most) = (Vec::new(), 0, self.writing.at_once());
@@ -51,7 +51,7 @@ impl Http {
         bulk
     }
 
-    async fn bulk_part(&self, docs: Vec<(String, Vec<u8>)>, new_edits: bool, bulk: &mut Bulk) -> Result<()> {
+    async fn bulk_part(&self, docs: Vec<(String, Vec<u8>)>, new_edits: bool, bulk: &mut BulkOutcome) -> Result<()> {
         let mut parts = vec![docs];
         while let Some(mut docs) = parts.pop() {
             let mut body = Vec::with_capacity(docs.iter().map(|(_, doc)| doc.len() + 1).sum::<usize>() + 40);

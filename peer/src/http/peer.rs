@@ -13,7 +13,7 @@ use super::address::{attachment_path, id_path, is_carried};
 use super::answer::{is_success, problem, refusal};
 use super::answers::{change, list, local_rev, rev, seq, text};
 use super::ceilings::{self, DOCUMENT, SMALL, WITH_ATTACHMENTS};
-use super::documents::Bulk;
+use super::documents::BulkOutcome;
 use super::inline::is_pouchdb;
 use super::related::Related;
 use super::sent::document;
@@ -308,7 +308,7 @@ impl Peer for Http {
         for edit in &edits {
             docs.push((edit.id.clone(), document(edit)?));
         }
-        let Bulk { results, answered, failed } = self.bulk(docs, interactive).await;
+        let BulkOutcome { results, answered, failed } = self.bulk(docs, interactive).await;
         if let Some(failure) = failed.clone().filter(|failure| answered == 0 || !failure.is_transient()) {
             return Err(failure);
         }
@@ -319,7 +319,8 @@ impl Peer for Http {
             outcomes.entry(id).or_default().push_back(outcome);
         }
         let no_result = || match &failed {
-            Some(failure) => Err(failure.clone()),
+            // A status would be one of the document, which was not sent or not answered.
+            Some(failure) => Err(Error::new(failure.kind(), failure.to_string())),
             None => Err(Error::new(ErrorKind::Unavailable, "the server returned no result for it")),
         };
         let outcome = |(place, edit): (usize, Edit)| {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use model::Edit;
+use model::{Edit, WriteMode};
 use peer::{Clients, Connecting, Http, Peer, Trust};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -158,6 +158,7 @@ async fn ends_are_equal_whatever_a_proxy_does() {
 async fn an_empty_target_is_asked_once_the_feeds_end_was_reached() {
     let world = World::new().await;
     let one = world.create("one").await;
+    // Not a multiple of the batch: the feed's last page tells that it is the last one.
     fill(&one, &mut StdRng::seed_from_u64(6), 60, &[10]).await;
     let asked = Arc::new(AtomicU64::new(0));
     let counted = asked.clone();
@@ -200,7 +201,30 @@ async fn an_empty_target_is_asked_once_the_feeds_end_was_reached() {
     }
 }
 
-/// A failure makes the requests smaller, so that a write has many, and hardly a repetition in which all succeed.
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_that_were_not_sent_are_not_refused_documents() {
+    let world = World::new().await;
+    let one = world.create("one").await;
+    let edits = (0..1_000).map(|number| Edit::new(format!("{number}"), json("{}")));
+    one.write(edits.collect(), WriteMode::Interactive).await.unwrap();
+    world.create("other").await;
+    let asked = AtomicU64::new(0);
+    // The first page is sent in requests of 32 documents. Of the second one, the first request is answered.
+    let proxy = stand(world.server_address(), move |first| match first.contains("/_bulk_docs") {
+        true if asked.fetch_add(1, Ordering::Relaxed) >= 17 => Fate::Answer(500),
+        _ => Fate::Pass,
+    });
+    let target = far(proxy.await, "other").await;
+    let options = Options { batch_size: 500, workers: 1, retries: Some(0), ..Options::default() };
+    let replication = replicate(world.local("one").await, target, identity()).with_options(options);
+    let failure = replication.run().await.unwrap_err();
+    assert!(failure.to_string().contains("500"), "{failure}");
+    let arrived = world.layer.database("other").await.unwrap().info().await.unwrap().doc_count;
+    assert!((501..1_000).contains(&arrived), "{arrived}");
+}
+
+/// After a failure requests have fewer documents. So a write has many of them, and repeating it as a whole would hardly
+/// ever succeed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_goes_on_behind_the_requests_that_were_answered() {
     let world = World::new().await;

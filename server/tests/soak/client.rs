@@ -11,7 +11,7 @@ use serde_json::Value;
 /// A request that takes longer has no answer.
 const NO_ANSWER: Duration = Duration::from_secs(120);
 
-/// Of so many problems the first ones say enough.
+/// Maximum number of problems that are reported.
 const MOST_PROBLEMS: usize = 20;
 
 /// Lies of a client, to show that they are found.

@@ -7,8 +7,7 @@
 //!   a killer ────┘    by `serve --memory`         └── backups, one after the other
 //! ```
 //!
-//! A writer has documents that nobody else edits, so each answer can be compared with what it must be. At all times:
-//! no 5xx while the server runs, except 503 with `Retry-After`, which the budget of memory may answer; no
+//! A writer has documents that nobody else edits, so it knows the revision that an answer must have. At all times: no 5xx while the server runs, except 503 with `Retry-After`, which the budget of memory may answer; no
 //! acknowledged edit is gone after a kill; no feed goes back. In the end: each feed has seen each acknowledged edit;
 //! copies are equal; a backup verifies; `check` finds nothing; the memory was within `--memory`, and the folder
 //! within a multiple of what is live.
@@ -257,10 +256,16 @@ fn unseen(feeds: &[Arc<Feed>], writers: &[Vec<Known>], databases: usize) -> Opti
     })
 }
 
-/// All leaves of a database.
+/// All leaves of a database. `None` only after a problem, not if the server has no room at the moment.
 async fn leaves(run: &Run, name: &str) -> Option<Vec<Value>> {
     let path = format!("/{name}/_changes?style=all_docs");
-    let answer = run.ask_json("compare", run.request(Method::GET, &path), &[200]).await?;
+    let answer = loop {
+        match run.ask_json("compare", run.request(Method::GET, &path), &[200]).await {
+            Some(answer) => break answer,
+            None if run.problems().is_empty() => {}
+            None => return None,
+        }
+    };
     let rows = answer["results"].as_array().into_iter().flatten();
     let mut leaves: Vec<_> = rows.map(|row| json!([row["id"], row["changes"], row["deleted"]])).collect();
     leaves.sort_by_key(Value::to_string);

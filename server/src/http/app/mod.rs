@@ -314,8 +314,8 @@ impl App {
         watcher: &mut Watcher,
         request: &ChangesRequest,
     ) -> Option<ChangesBatch> {
-        // Not every feed reads, but each makes a page. Without room, its own read waits for some. All that waited for
-        // one read go on at once, so they look again when it has ended.
+        // One read serves many feeds, but each makes its own page. Without memory the feed reads for itself, and that
+        // read waits for memory. Feeds that waited for one read continue together, so they look again after it.
         let has_room = || self.budget.used() < self.budget.total();
         if !has_room() {
             return None;
