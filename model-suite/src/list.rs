@@ -268,6 +268,7 @@ macro_rules! __scenarios {
                 a_period_begins_anew_with_what_it_rests_on,
                 a_full_store_still_gives_back_what_is_due,
                 text_that_left_the_trash_is_asked_for_and_written_again,
+                a_later_deletion_of_ended_text_is_not_undone,
                 an_edit_beside_the_end_of_a_text_is_before_or_after_it,
             }
             "Bodies of replaced revisions" replaced {

@@ -18,6 +18,8 @@ use crate::stage::*;
 /// Subspaces of the trash, and of its bodies.
 pub(super) const TRASH: u8 = 20;
 pub(super) const TRASH_DOCS: u8 = 21;
+/// Subspace of documents whose text has ended.
+pub(super) const ENDED: u8 = 23;
 
 /// No time of grace.
 pub(super) const NOW: u64 = 0;
@@ -659,7 +661,12 @@ pub(crate) async fn a_trash_moves_with_its_database(stage: Stage) {
     let (from, to) = (at("a").await, at("b").await);
     let documents = from.create_database("db", CreateOptions::default()).await.unwrap();
     documents.put(edit("h:a", r#"{"data":"a"}"#)).await.unwrap();
-    assert_eq!(collect(&documents, &["h:a"]).await, 1);
+    let ended = documents.put(edit("h:ended", r#"{"data":"ended"}"#)).await.unwrap();
+    assert_eq!(collect(&documents, &["h:a", "h:ended"]).await, 2);
+    let last = documents.info().await.unwrap().update_seq.seq;
+    for gone in [0, 1] {
+        assert_eq!(super::emptying::empty(&documents, &["h:ended"], last, NOW).await.documents, gone);
+    }
     let options = RelocateOptions { verify: true, ..RelocateOptions::default() };
     let report = relocate(&from, &to, "db", &options, |_| ControlFlow::Continue(())).await.unwrap();
     assert!(report.moved && report.is_same(), "{report:?}");
@@ -667,6 +674,9 @@ pub(crate) async fn a_trash_moves_with_its_database(stage: Stage) {
     assert_eq!(trash(&arrived).await, [("h:a".to_owned(), true)]);
     arrived.put(file("f", &["h:a"])).await.unwrap();
     assert_eq!(read(&arrived, "h:a").await.as_deref(), Some(r#"{"data":"a"}"#));
+    // A text that ended is asked for there too.
+    let wanted = arrived.revs_diff(vec![("h:ended".to_owned(), vec![ended.clone()])]).await.unwrap();
+    assert_eq!(wanted.into_iter().map(|diff| diff.missing).collect::<Vec<_>>(), [[ended]]);
     assert_sound(&arrived).await;
 }
 

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use conformance::chaos::{Chaos, Fault};
 use conformance::interleave::interleave;
 use kv_api::Database;
-use model::{Collection, Documents, Emptied, GetOptions, Passed, RevId, Seq, WriteMode};
+use model::{Collection, Documents, Emptied, GetOptions, OpenRev, OpenRevs, Passed, Purge, RevId, Seq, WriteMode};
 
-use super::collecting::{LONG, NOW, TRASH, TRASH_DOCS, collect, file, ids, of, read, trash};
+use super::collecting::{ENDED, LONG, NOW, TRASH, TRASH_DOCS, collect, file, ids, of, read, trash};
 use super::damage;
 use crate::stage::*;
 
@@ -24,7 +24,12 @@ fn all_passed(seq: Seq) -> Option<Passed> {
 }
 
 /// A run that empties the trash of what all clients have passed.
-async fn empty<D: Database>(documents: &Documents<D>, chunks: &[&str], passed: Seq, kept_ms: u64) -> Emptied {
+pub(super) async fn empty<D: Database>(
+    documents: &Documents<D>,
+    chunks: &[&str],
+    passed: Seq,
+    kept_ms: u64,
+) -> Emptied {
     let mut emptied = Emptied::default();
     let collection = documents.begin_collection().await.unwrap();
     let due = documents.note_passed(collection, all_passed(passed), kept_ms).await.unwrap();
@@ -129,42 +134,111 @@ pub(crate) async fn a_full_store_still_gives_back_what_is_due(stage: Stage) {
     assert_eq!(trash(&documents).await, []);
 }
 
-/// Whoever never saw the tombstone has the first revision, which is an ancestor of the tombstone.
+/// The revisions of these that a client should send.
+async fn wanted<D: Database>(documents: &Documents<D>, id: &str, revs: &[&RevId]) -> Vec<RevId> {
+    let revs = revs.iter().map(|&rev| rev.clone()).collect();
+    let found = documents.revs_diff(vec![(id.to_owned(), revs)]).await.unwrap();
+    found.into_iter().flat_map(|diff| diff.missing).collect()
+}
+
+/// Sends a first revision, as a client does that never saw the tombstone.
+async fn send<D: Database>(documents: &Documents<D>, id: &str, rev: &RevId) {
+    let again = vec![replicated(id, &rev.to_string(), TEXT)];
+    documents.write(again, WriteMode::Replicated).await.unwrap().remove(0).unwrap();
+}
+
+const TEXT: &str = r#"{"data":"text"}"#;
+
+/// Whoever never saw the tombstone has the first revision, which is an ancestor of the tombstone. A text in the trash may
+/// end before the file arrives that names it, so it is asked for as one that has ended.
 pub(crate) async fn text_that_left_the_trash_is_asked_for_and_written_again(stage: Stage) {
-    let documents = stage.documents().await;
-    let body = r#"{"data":"text"}"#;
-    let first = documents.put(edit("h:a", body)).await.unwrap();
-    assert_eq!(collect(&documents, &["h:a"]).await, 1);
-    let wanted = async |rev: &RevId| {
-        let found = documents.revs_diff(vec![("h:a".to_owned(), vec![rev.clone()])]).await.unwrap();
-        found.into_iter().flat_map(|diff| diff.missing).collect::<Vec<RevId>>()
-    };
-    let send = async || {
-        let again = vec![replicated("h:a", &first.to_string(), body)];
-        documents.write(again, WriteMode::Replicated).await.unwrap().remove(0).unwrap();
-    };
-    // While the text is in the trash, who names it revives it.
-    assert!(wanted(&first).await.is_empty());
-    send().await;
-    assert_eq!((read(&documents, "h:a").await, trash(&documents).await.len()), (None, 1));
-    let last = last_seq(&documents).await;
-    for ended in [0, 1] {
-        assert_eq!(empty(&documents, &["h:a"], last, NOW).await.documents, ended);
+    let (engine, documents) = (stage.engine(), stage.documents().await);
+    for (id, has_left, is_damaged) in
+        [("h:ended", true, false), ("h:trashed", false, false), ("h:vain", false, false), ("h:damaged", false, true)]
+    {
+        let first = documents.put(edit(id, TEXT)).await.unwrap();
+        assert_eq!(collect(&documents, &[id]).await, 1);
+        let last = last_seq(&documents).await;
+        if has_left {
+            for ended in [0, 1] {
+                assert_eq!(empty(&documents, &[id], last, NOW).await.documents, ended);
+            }
+        }
+        if is_damaged {
+            let row = damage::rows(&engine, TRASH, id).await.pop().unwrap();
+            damage::put(&engine, &[(&row.key, Some(&row.value[..2]))]).await;
+        }
+        assert_eq!(wanted(&documents, id, &[&first]).await, std::slice::from_ref(&first), "{id}");
+        // A tombstone that is sent again changes nothing.
+        let seq = last_seq(&documents).await;
+        let deletion = replicated(id, &first.to_string(), "{}").deleting();
+        documents.write(vec![deletion], WriteMode::Replicated).await.unwrap().remove(0).unwrap();
+        assert_eq!((last_seq(&documents).await, read(&documents, id).await), (seq, None), "{id}");
+        if id == "h:vain" {
+            // Its file comes with it.
+            let edits =
+                vec![replicated("f", "1-f", file("f", &[id]).body.as_str()), replicated(id, &first.to_string(), TEXT)];
+            for written in documents.write(edits, WriteMode::Replicated).await.unwrap() {
+                written.unwrap();
+            }
+        } else {
+            send(&documents, id, &first).await;
+        }
+        assert_eq!(read(&documents, id).await.as_deref(), Some(TEXT), "{id}");
+        // What cannot be read stays.
+        assert_eq!(damage::rows(&engine, TRASH, id).await.len(), usize::from(is_damaged), "{id}");
+        assert_eq!(damage::rows(&engine, TRASH_DOCS, id).await.is_empty(), !is_damaged, "{id}");
+        if is_damaged {
+            for subspace in [TRASH, TRASH_DOCS] {
+                for row in damage::rows(&engine, subspace, id).await {
+                    damage::put(&engine, &[(&row.key, None)]).await;
+                }
+            }
+        }
+        let seq = last_seq(&documents).await;
+        let again = documents.get(id, &GetOptions::default()).await.unwrap().rev;
+        assert_eq!(again.position(), 3, "over the tombstone, so that replicas take it");
+        assert_eq!(wanted(&documents, id, &[&first, &again]).await, [], "{id}");
+        send(&documents, id, &first).await;
+        assert_eq!(last_seq(&documents).await, seq, "it lives");
+        // Somebody else deletes it: that is not undone.
+        documents.put(edit(id, "{}").over(again.clone()).deleting()).await.unwrap();
+        let seq = last_seq(&documents).await;
+        assert_eq!(wanted(&documents, id, &[&first, &again]).await, [], "{id}");
+        send(&documents, id, &first).await;
+        assert_eq!((last_seq(&documents).await, read(&documents, id).await), (seq, None), "{id}");
+        assert_sound(&documents).await;
     }
-    assert_eq!(wanted(&first).await, std::slice::from_ref(&first));
-    // A tombstone that is sent again changes nothing.
-    let seq = last_seq(&documents).await;
-    let deletion = replicated("h:a", &first.to_string(), "{}").deleting();
-    documents.write(vec![deletion], WriteMode::Replicated).await.unwrap().remove(0).unwrap();
-    assert_eq!((last_seq(&documents).await, read(&documents, "h:a").await), (seq, None));
-    send().await;
-    assert_eq!(read(&documents, "h:a").await.as_deref(), Some(body));
-    let seq = last_seq(&documents).await;
-    let found = documents.get("h:a", &GetOptions::default()).await.unwrap();
-    assert_eq!(found.rev.position(), 3, "over the tombstone, so that replicas take it");
-    assert!(wanted(&first).await.is_empty() && wanted(&found.rev).await.is_empty());
-    send().await;
-    assert_eq!(last_seq(&documents).await, seq, "it lives");
+}
+
+/// A document that lives again, or is written anew after a purge, has no ended text.
+pub(crate) async fn a_later_deletion_of_ended_text_is_not_undone(stage: Stage) {
+    let (engine, documents) = (stage.engine(), stage.documents().await);
+    for (id, is_purged) in [("h:written", false), ("h:purged", true)] {
+        let first = documents.put(edit(id, TEXT)).await.unwrap();
+        assert_eq!(collect(&documents, &[id]).await, 1);
+        let last = last_seq(&documents).await;
+        for ended in [0, 1] {
+            assert_eq!(empty(&documents, &[id], last, NOW).await.documents, ended);
+        }
+        assert_eq!(damage::rows(&engine, ENDED, id).await.len(), 1, "{id}");
+        if is_purged {
+            let tombstone = documents.open_revs(id, &OpenRevs::All, &GetOptions::default()).await.unwrap();
+            let [OpenRev::Found(tombstone)] = &tombstone[..] else { panic!("{tombstone:?}") };
+            let purge = Purge::new(id, vec![tombstone.rev.clone()]);
+            documents.purge(&[purge]).await.unwrap().remove(0).unwrap();
+            assert_eq!(damage::rows(&engine, ENDED, id).await.len(), 0, "{id}");
+        }
+        // By whoever has the tombstone, or nothing of it.
+        let again = documents.put(edit(id, TEXT)).await.unwrap();
+        assert_eq!(again.position(), if is_purged { 1 } else { 3 });
+        assert_eq!(damage::rows(&engine, ENDED, id).await.len(), 0, "{id}");
+        documents.put(edit(id, "{}").over(again.clone()).deleting()).await.unwrap();
+        let seq = last_seq(&documents).await;
+        assert_eq!(wanted(&documents, id, &[&first, &again]).await, [], "{id}");
+        send(&documents, id, &first).await;
+        assert_eq!((last_seq(&documents).await, read(&documents, id).await), (seq, None), "{id}");
+    }
     assert_sound(&documents).await;
 }
 
@@ -196,39 +270,51 @@ pub(crate) async fn what_may_be_needed_stays_in_the_trash(stage: Stage) {
     }
 }
 
-/// The end of a text beside an edit that names it, at each of its commits, whichever is held.
+/// Writes a file that names a chunk, or sends this revision of the chunk again.
+async fn name_or_send<D: Database>(documents: &Documents<D>, name: &str, chunk: &str, sent: Option<&RevId>) {
+    match sent {
+        Some(first) => send(documents, chunk, first).await,
+        None => drop(documents.put(file(name, &[chunk])).await.unwrap()),
+    }
+}
+
+/// The end of a text beside an edit that names it, or one that sends it again, at each of their commits, whichever is
+/// held.
 pub(crate) async fn an_edit_beside_the_end_of_a_text_is_before_or_after_it(stage: Stage) {
     let engine = stage.engine();
     let documents = stage.documents().await;
-    let (mut number, mut held, mut ends) = (0, [false; 2], [false; 2]);
-    for is_edit_held in [false, true] {
-        for nth in 0..3 {
-            number += 1;
-            let (chunk, name) = (format!("h:{number}"), format!("f{number}"));
-            documents.put(edit(&chunk, r#"{"data":"x"}"#)).await.unwrap();
-            assert_eq!(collect(&documents, &[&chunk]).await, 1);
-            let last = last_seq(&documents).await;
-            assert_eq!(empty(&documents, &[&chunk], last, NOW).await.passed, 1);
-            let (collection, only) = (documents.begin_collection().await.unwrap(), ids(&[&chunk]));
-            let (ended, was_held) = if is_edit_held {
+    for sends in [false, true] {
+        let (mut number, mut held, mut ends) = (0, [false; 2], [false; 2]);
+        for is_edit_held in [false, true] {
+            for nth in 0..3 {
+                number += 1;
+                let (chunk, name) = (format!("h:{sends}{number}"), format!("f{sends}{number}"));
+                let first = documents.put(edit(&chunk, TEXT)).await.unwrap();
+                assert_eq!(collect(&documents, &[&chunk]).await, 1);
+                let last = last_seq(&documents).await;
+                assert_eq!(empty(&documents, &[&chunk], last, NOW).await.passed, 1);
+                let (collection, only) = (documents.begin_collection().await.unwrap(), ids(&[&chunk]));
                 let (other, ended) = (engine.clone(), AtomicU64::new(0));
-                let write = async |engine| drop(of(engine).await.put(file(&name, &[&chunk])).await.unwrap());
-                let meanwhile = async || ended.store(end(other, collection, &only, last).await, Ordering::Relaxed);
-                let was_held = interleave(engine.clone(), nth, write, meanwhile).await.1;
-                (ended.into_inner(), was_held)
-            } else {
-                let end = async |engine| end(engine, collection, &only, last).await;
-                let again = of(engine.clone()).await;
-                let write = async || drop(again.put(file(&name, &[&chunk])).await.unwrap());
-                interleave(engine.clone(), nth, end, write).await
-            };
-            held[usize::from(is_edit_held)] |= was_held;
-            let is_live = read(&documents, &chunk).await.is_some();
-            ends[usize::from(is_live)] = true;
-            let what = format!("edit held: {is_edit_held}, commit {nth}");
-            assert_eq!((ended, trash(&documents).await), (u64::from(!is_live), vec![]), "{what}");
+                let sent = sends.then_some(&first);
+                let (ended, was_held) = if is_edit_held {
+                    let write = async |engine| name_or_send(&of(engine).await, &name, &chunk, sent).await;
+                    let meanwhile = async || ended.store(end(other, collection, &only, last).await, Ordering::Relaxed);
+                    let was_held = interleave(engine.clone(), nth, write, meanwhile).await.1;
+                    (ended.into_inner(), was_held)
+                } else {
+                    let end = async |engine| end(engine, collection, &only, last).await;
+                    let again = of(engine.clone()).await;
+                    interleave(engine.clone(), nth, end, async || name_or_send(&again, &name, &chunk, sent).await).await
+                };
+                held[usize::from(is_edit_held)] |= was_held;
+                let is_live = read(&documents, &chunk).await.is_some();
+                ends[usize::from(ended == 0)] = true;
+                let what = format!("sends: {sends}, edit held: {is_edit_held}, commit {nth}");
+                // What is sent is there in any case.
+                assert_eq!((is_live, trash(&documents).await), (sends || ended == 0, vec![]), "{what}");
+            }
         }
+        assert_eq!((held, ends), ([true; 2], [true; 2]), "each was held while the other ran, and each was first");
     }
-    assert_eq!((held, ends), ([true; 2], [true; 2]), "each was held while the other ran, and each was first");
     assert_sound(&documents).await;
 }

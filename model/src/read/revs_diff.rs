@@ -31,7 +31,7 @@ pub struct RevsDiff {
 impl<D: Database> Documents<D> {
     /// The unknown revisions among the given ones. Documents whose revisions are all known are left out. All revisions
     /// of a damaged document count as unknown: a client that sends them then gets the error. So do older revisions of a
-    /// document whose text has left the [trash](Self::empty_trash): a client that has one should send it.
+    /// document whose text is in the [trash](Self::trash) or has left it: a client that has one should send it.
     ///
     /// # Errors
     /// 404 if the database is gone.
@@ -45,7 +45,7 @@ impl<D: Database> Documents<D> {
                     let trees: Vec<_> =
                         some.iter().map(|(id, _)| TreePart::Whole.read(&transaction, self.keys(), id)).collect();
                     let instance = instance.await?;
-                    let (mut found, mut batch) = (Vec::new(), Batch::of(some.len()));
+                    let (mut read, mut batch) = (Vec::with_capacity(some.len()), Batch::of(some.len()));
                     for ((id, revs), tree) in some.iter().zip(trees) {
                         if batch.is_full() {
                             break;
@@ -57,8 +57,16 @@ impl<D: Database> Documents<D> {
                             ended::is_hidden(&instance, tree) && !revs.iter().all(is_leaf)
                         };
                         let has_ended = match &tree {
-                            Ok(tree) if is_asked(tree) => self.has_ended(&transaction, id, Read::Snapshot).await?,
-                            _ => false,
+                            Ok(tree) if is_asked(tree) => Some(self.has_ended(&transaction, id, Read::Snapshot)),
+                            _ => None,
+                        };
+                        read.push((id, revs, tree, has_ended));
+                    }
+                    let mut found = Vec::new();
+                    for (id, revs, tree, has_ended) in read {
+                        let has_ended = match has_ended {
+                            Some(has_ended) => has_ended.await?,
+                            None => false,
                         };
                         let diff = tree.and_then(|tree| diff(id, revs, &tree, has_ended));
                         found.extend(alone(diff)?.unwrap_or_else(|_| missing(id, revs, &HashSet::new(), &[])));
@@ -71,9 +79,15 @@ impl<D: Database> Documents<D> {
         }
         Ok(diffs)
     }
+
+    /// Whether a document has a revision, as a leaf or before one.
+    pub(crate) async fn is_known(&self, id: &str, rev: &RevId) -> Result<bool> {
+        let tree = self.read(|transaction| TreePart::Whole.read(&transaction, self.keys(), id)).await?;
+        Ok(branch::known(&tree, [rev])?.contains(rev))
+    }
 }
 
-/// `has_ended` is whether the text of the document has [ended](ended): only its leaves are known then.
+/// `has_ended` is whether the text of the document is in the trash or has [ended](ended): only its leaves are known then.
 fn diff(id: &str, revs: &[RevId], tree: &[Branch], has_ended: bool) -> Result<Option<RevsDiff>> {
     let mut known = branch::known(tree, revs)?;
     if has_ended {

@@ -90,7 +90,7 @@ impl<'e, D: Database> Attempt<'_, 'e, D> {
             });
             Box::pin(self.look_up_replicated_stubs(known.collect())).await?;
         }
-        let mut decided = Vec::with_capacity(documents.len());
+        let (mut decided, mut hidden) = (Vec::with_capacity(documents.len()), Vec::new());
         for (edits, known) in documents.into_iter().zip(known) {
             let drafts = &drafts[edits.clone()];
             let id = drafts[0].edit.id.as_str();
@@ -99,18 +99,24 @@ impl<'e, D: Database> Attempt<'_, 'e, D> {
                 let (rev, history) = (draft.leaf().ok()?.rev, draft.edit.incoming().ok()?);
                 Some(Incoming { edit: draft.edit, place, rev, history })
             });
-            let hidden = match &known {
-                Ok(tree) if ended::is_hidden(&instance, tree) => tree.clone(),
-                _ => Vec::new(),
+            let tree = match &known {
+                Ok(tree) if ended::is_hidden(&instance, tree) && drafts.iter().any(|draft| !draft.edit.deleted) => {
+                    Some(tree.clone())
+                }
+                _ => None,
             };
-            let mut plan = known.and_then(|known| merge::merge(&instance, incoming.collect(), known));
-            if matches!(plan, Ok(None))
-                && !hidden.is_empty()
-                && self.documents.has_ended(transaction, id, Read::Serializable).await?
-            {
-                plan = ended::write_again(&instance, drafts, hidden);
+            let plan = known.and_then(|known| merge::merge(&instance, incoming.collect(), known));
+            if let (Ok(None), Some(tree)) = (&plan, tree) {
+                hidden.push((decided.len(), tree, self.documents.has_ended(transaction, id, Read::Serializable)));
             }
             decided.push(Decided { id, drafts: edits, plan: plan.map_err(|damage| damage.of_document(id)) });
+        }
+        for (place, tree, has_ended) in hidden {
+            if has_ended.await? {
+                let Decided { id, drafts: edits, plan } = &mut decided[place];
+                let again = ended::write_again(&instance, &drafts[edits.clone()], tree);
+                *plan = again.map_err(|damage| damage.of_document(id));
+            }
         }
         Ok(Decisions { instance, documents: decided })
     }

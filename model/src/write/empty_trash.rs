@@ -10,12 +10,12 @@
 //!
 //! The tombstone stays, since other replicas have it. Without it a document that arrives again as it was first written
 //! would be live here, and deleted there. With it, whoever has the tombstone writes the document over it. For those who do
-//! not have it, a row of some bytes says that the text has [ended](super::ended).
+//! not have it, a row says that the text has [ended](super::ended).
 //!
 //! Invariants: as of [`collect`](super::collect), only the last collection that began writes. An edit that names a
-//! document in the trash reads its row with a conflict range, and so does this: either the edit revives the document, or
-//! it begins after the end of the text. A document that lives again or was named in vain stays, and one whose
-//! tombstone was purged: nothing shows who has passed that.
+//! document in the trash, or sends its text again, reads its row with a conflict range, and so does this: either the edit
+//! revives the document, or it begins after the end of the text. A document that lives again or was named in vain stays,
+//! and one whose tombstone was purged: nothing shows who has passed that.
 
 use kv_api::{Database, Read, Transaction, TransactionOption};
 
@@ -114,6 +114,11 @@ impl<D: Database> Documents<D> {
                 self.empty_some(&transaction, collection, some, due, passed).await
             };
             let done = self.shared.guard.run(run).await?;
+            if done.documents > 0 {
+                // At once: a run may be cut off before it tells what it did.
+                let Emptied { documents, bytes, .. } = done;
+                tracing::info!(database = self.name(), documents, bytes, "text left the trash for good");
+            }
             all.passed += done.passed;
             all.waiting += done.waiting;
             all.documents += done.documents;

@@ -1,20 +1,25 @@
-//! Documents whose text has left the trash, and which a client still has or writes anew as it was.
+//! Documents whose text is in the trash or has left it, and which a client still has or writes anew as it was.
 //!
 //! ```text
-//!  1-a ── 2-t    here: a tombstone, and a row that says that its text has ended
+//!  1-a ── 2-t    here: a tombstone, and a row that says that its text is in the trash, or has ended
 //!  1-a           a client that never saw the tombstone: the first revision of a text depends only on the text
 //!                     ─► _revs_diff calls 1-a missing ─► the client sends it ─► 3-z over 2-t, with its body
 //! ```
 //!
-//! Otherwise the client would take 1-a for known here, and never send it. A file that names the document would then have
-//! no text anywhere else. While the text is in the trash this needs nothing: the file revives the document.
+//! Otherwise the client would take 1-a for known here, and never send it again. A file that names the document would
+//! then have no text anywhere else. A text in the trash may end before the client's file arrives, so it is asked for like
+//! one that has ended. The edit reads both rows with conflict ranges: no text ends beside it.
 //!
-//! A row is read for documents only whose winner is a tombstone, in databases with collections, and then only if
-//! somebody has an older revision. It is not cleared when the document lives again: it says nothing then.
+//! The rows are read for documents only whose winner is a tombstone, in databases with collections, and then only if
+//! somebody has an older revision. The row of an ended text is cleared when its document lives again or is purged:
+//! otherwise a later deletion by somebody else would be undone.
 //!
-//! Where the [last write wins](crate::write::policy) there are no ancestors, and so no such rows are used.
+//! Where the [last write wins](crate::write::policy) there are no ancestors, so such rows are not used: the caller lets
+//! no text end there.
 
-use kv_api::{Database, Read, Transaction};
+use std::future::Future;
+
+use kv_api::{Bytes, Database, Read, Transaction};
 
 use super::draft::Draft;
 use super::interactive;
@@ -25,6 +30,7 @@ use crate::keys::{DatabaseKey, DatabaseKeys};
 use crate::rows::branch::Branch;
 use crate::rows::instance::Instance;
 use crate::rows::revid::RevId;
+use crate::rows::trash_row::TrashRow;
 use crate::rows::tuple;
 use crate::write::policy::ConflictPolicy;
 
@@ -45,10 +51,21 @@ pub(crate) fn is_hidden(instance: &Instance, tree: &[Branch]) -> bool {
 }
 
 impl<D: Database> Documents<D> {
-    /// Whether the text of a document has left the trash.
-    pub(crate) async fn has_ended(&self, transaction: &D::Transaction, id: &str, read: Read) -> Result<bool> {
-        let key = self.keys().key(DatabaseKey::Ended(id));
-        Ok(transaction.get(&key, read).await.map_err(Error::from)?.is_some())
+    /// Whether the text of a document is in the trash, or has left it. The reads are begun at once. A row of the trash
+    /// that cannot be read counts as one with a text.
+    pub(crate) fn has_ended(
+        &self,
+        transaction: &D::Transaction,
+        id: &str,
+        read: Read,
+    ) -> impl Future<Output = Result<bool>> + Send + use<D> {
+        let ended = transaction.get(&self.keys().key(DatabaseKey::Ended(id)), read);
+        let trashed = transaction.get(&self.keys().key(DatabaseKey::Trash(id)), read);
+        async move {
+            let is_trashed = |row: &Bytes| !matches!(TrashRow::read(row), Ok(TrashRow { trashed: None, .. }));
+            let trashed = trashed.await.map_err(Error::from)?;
+            Ok(ended.await.map_err(Error::from)?.is_some() || trashed.is_some_and(|row| is_trashed(&row)))
+        }
     }
 }
 
@@ -64,5 +81,6 @@ pub(super) fn write_again(instance: &Instance, drafts: &[Draft<'_>], mut tree: V
     let made = drafts[place].leaf_over(&tombstone.leaf.rev)?;
     let mut plan = interactive::extend(instance, drafts[place].edit, tombstone, made, tree)?;
     plan.added.iter_mut().for_each(|new| new.edit = place);
+    plan.brings_back = true;
     Ok(Some(plan))
 }

@@ -262,7 +262,8 @@ pub(crate) fn write_kept<T: Transaction>(
         return;
     }
     let branches = kept.len() as u64;
-    let plan = Plan { removed: Vec::new(), added: Vec::new(), changed: kept, winner, branches, before: None };
+    let (removed, added) = (Vec::new(), Vec::new());
+    let plan = Plan { removed, added, changed: kept, winner, branches, before: None, brings_back: false };
     let mut writer = Writer::new(transaction, keys, instance, 1, Vec::new());
     writer.apply(0, id, &plan, 0..0, Vec::new());
     writer.finish();
