@@ -13,7 +13,8 @@
 //! read up to there: the replication may have failed, and one that goes on for days moves nothing here. A client that
 //! then refuses to replicate, since its settings or its form of chunks do not match, has left its progress all the same.
 //!
-//! Source: `ensureRemoteIsCompatible`, `TweakValuesTemplate` and `selectorOnDemandPull` in livesync-commonlib.
+//! Source: `ensureRemoteIsCompatible`, `TweakValuesTemplate`, `TweakValuesDefault` and `selectorOnDemandPull` in
+//! livesync-commonlib.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -192,12 +193,30 @@ fn are_apart(forms: &Map<String, Value>) -> bool {
     all("min").any(|min| all("max").any(|max| max < min))
 }
 
-/// Settings with several values. A device that does not say anything of a setting agrees, as in LiveSync.
+/// The value that clients take for a setting of which a device says nothing, or on which they did not agree; `None` for
+/// those that they do not compare then. (`TweakValuesDefault`.)
+fn default_of(setting: &str) -> Option<Value> {
+    match setting {
+        "usePluginSyncV2" => Some(false.into()),
+        "E2EEAlgorithm" => Some("v2".into()),
+        "chunkSplitterVersion" => Some("v3-rabin-karp".into()),
+        _ => None,
+    }
+}
+
+/// Settings with several values. A device that does not say anything of a setting has LiveSync's default, or agrees if
+/// there is none.
 fn differences(tweaks: &Map<String, Value>) -> Vec<Difference> {
     let mut by_setting: BTreeMap<&String, BTreeMap<String, Value>> = BTreeMap::new();
     for (device, settings) in tweaks {
         for (setting, value) in settings.as_object().into_iter().flatten() {
             by_setting.entry(setting).or_default().insert(device.clone(), value.clone());
+        }
+    }
+    for (setting, values) in &mut by_setting {
+        let Some(default) = default_of(setting) else { continue };
+        for device in tweaks.keys() {
+            values.entry(device.clone()).or_insert_with(|| default.clone());
         }
     }
     let differs = |values: &BTreeMap<String, Value>| values.values().any(|value| Some(value) != values.values().next());
@@ -253,6 +272,25 @@ mod tests {
             milestone.differences[1].values,
             BTreeMap::from([("PREFERRED".into(), json!(0)), ("a".into(), json!(50))])
         );
+    }
+
+    #[test]
+    fn a_setting_that_is_not_said_has_the_default_of_livesync() {
+        for (of_a, agreed, differing) in [
+            (json!({}), json!({"E2EEAlgorithm": "v2", "chunkSplitterVersion": "v3-rabin-karp"}), vec![]),
+            (json!({"usePluginSyncV2": false}), json!({}), vec![]),
+            (json!({"usePluginSyncV2": true}), json!({}), vec!["usePluginSyncV2"]),
+            (json!({}), json!({"E2EEAlgorithm": ""}), vec!["E2EEAlgorithm"]),
+            (json!({"chunkSplitterVersion": "v2"}), json!({}), vec!["chunkSplitterVersion"]),
+            // Others are not compared where they are not said.
+            (json!({"customChunkSize": 100}), json!({}), vec![]),
+        ] {
+            let tweaks = json!({"PREFERRED": agreed, "a": of_a});
+            let milestone = read(json!({"type": "milestoneinfo", "accepted_nodes": [], "tweak_values": tweaks}));
+            let found = milestone.unwrap().differences;
+            assert!(found.iter().all(|found| found.must_match && found.values.len() == 2), "{found:?}");
+            assert_eq!(found.iter().map(|found| found.setting.as_str()).collect::<Vec<_>>(), differing, "{tweaks}");
+        }
     }
 
     #[test]

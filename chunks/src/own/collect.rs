@@ -17,11 +17,9 @@ use serde_json::{Value, json};
 use super::census::{Amount, CensusOptions, Named};
 use super::json::{amount, named};
 use super::trash::Trash;
-use super::would_collect::WouldCollect;
+use super::would_collect::{WouldCollect, would_collect_vault};
 use super::{cut, titles};
-use crate::ChunkStore;
 use crate::error::{Error, Result, StoreError};
-use crate::store::PeerStore;
 
 /// Number of rows of the trash that are read, and of chunks that are tried for deletion, at a time.
 const ROWS: usize = 1_000;
@@ -71,21 +69,20 @@ pub struct VaultCollected {
 /// next one goes on. Of two runs at once the first ends with an error. `progress` gets the number of documents read.
 ///
 /// # Errors
-/// Those of [`ChunkStore::would_collect`], which has the reasons why nothing is done; the store's failures. A failure
+/// Those of [`would_collect_vault`], which has the reasons why nothing is done; the store's failures. A failure
 /// after something may have been written is [`VaultCollected::failed`].
 pub async fn collect_vault<D: Database>(
     documents: &Documents<D>,
     options: VaultCollectOptions,
     progress: impl FnMut(u64) + Send,
 ) -> Result<VaultCollected> {
-    let chunks = ChunkStore::new(std::sync::Arc::new(PeerStore::local(documents.clone())));
     // The first one begins after its census, so a vault that is refused pays nothing. So it may only condemn: another
     // first run may have condemned meanwhile, and a file may have named a chunk before that.
     let collection = match documents.last_collection().await.map_err(failure)? {
         0 => None,
         _ => Some(documents.begin_collection().await.map_err(failure)?),
     };
-    let mut found = chunks.would_collect(options.census, progress).await?;
+    let mut found = would_collect_vault(documents, options.census, progress).await?;
     let unreferenced = std::mem::take(&mut found.census.unreferenced_named.first);
     let more = found.census.unreferenced.count > unreferenced.len() as u64;
     let mut done = VaultCollected {

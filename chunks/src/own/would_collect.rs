@@ -7,18 +7,20 @@
 //! Source: `docs/specs_garbage_collection.md` in obsidian-livesync, for a device; here more is kept, see `past`.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use kv_api::Database;
+use model::{ConflictPolicy, Documents, Passed, Seq};
 use serde_json::{Value, json};
 
 use super::census::{BrokenFile, Census, CensusOptions};
 use super::ids::hash;
 use super::json::{amount, named, text};
 use super::{cut, titles};
-use model::{Passed, Seq};
-
 use crate::ChunkStore;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, StoreError};
 use crate::livesync::{Device, MILESTONE};
+use crate::store::PeerStore;
 
 /// Number of chunks that the JSON names.
 const NAMED_CHUNKS: usize = 100;
@@ -160,6 +162,38 @@ impl ChunkStore {
         }
         Ok(WouldCollect { census, holds, trash_holds, devices, silent })
     }
+}
+
+/// Number of revisions that a branch must remember for text to leave the trash.
+const LEAST_REVS_LIMIT: u32 = 10;
+
+/// What a collection of a vault in a database of this process would do. As [`ChunkStore::would_collect`], and with what
+/// the settings of the database hold in the trash.
+///
+/// # Errors
+/// Those of [`ChunkStore::would_collect`].
+pub async fn would_collect_vault<D: Database>(
+    documents: &Documents<D>,
+    options: CensusOptions,
+    progress: impl FnMut(u64) + Send,
+) -> Result<WouldCollect> {
+    let chunks = ChunkStore::new(Arc::new(PeerStore::local(documents.clone())));
+    let mut found = chunks.would_collect(options, progress).await?;
+    let info = documents.info().await.map_err(StoreError::from)?;
+    if info.conflicts == ConflictPolicy::LastWriteWins {
+        found.trash_holds.push(
+            "the last write wins in this database (`conflicts=last-write-wins`), so it could not ask a device for text that \
+             has left the trash"
+                .into(),
+        );
+    }
+    if info.revs_limit < LEAST_REVS_LIMIT {
+        found.trash_holds.push(format!(
+            "`_revs_limit` is {}: the database may forget which text it has deleted. Set it to {LEAST_REVS_LIMIT} or more",
+            info.revs_limit
+        ));
+    }
+    Ok(found)
 }
 
 impl WouldCollect {

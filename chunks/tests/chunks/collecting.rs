@@ -2,20 +2,19 @@
 //! versions, and join late.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use chunks::store::{Body, DocumentStore, Edit, PeerStore};
+use chunks::store::{Body, DocumentStore, Edit, Leaf, PeerStore};
 use chunks::{CensusOptions, Error, VaultCollectOptions, VaultCollected, collect_vault};
 use conformance::chaos::{Chaos, Fault};
 use conformance::interleave::interleave;
 use engine_mem::MemDatabase;
 use kv_api::AnyDatabase;
-use model::{CreateOptions, Documents, JsonText, Layer, LayerOptions};
+use model::{ConflictPolicy, CreateOptions, Documents, JsonText, Layer, LayerOptions};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::json;
 
-use crate::devices::{Device, MILESTONE, empty_trash, file, id_of, live_leaves, lost, named};
+use crate::devices::{Device, MILESTONE, Replica, empty_trash, file, id_of, live_leaves, lost, named};
 use crate::fixtures::Fixture;
 use crate::support::{World, last_seq};
 
@@ -90,7 +89,7 @@ struct Play<'w> {
     world: &'w World,
     name: String,
     dice: StdRng,
-    server: Arc<dyn DocumentStore>,
+    server: Replica,
     devices: Vec<Device>,
     /// Old versions of each file, which people remember.
     versions: BTreeMap<usize, Vec<Vec<String>>>,
@@ -142,11 +141,11 @@ impl Play<'_> {
             9..=12 => {
                 if self.roll(DEVICES) >= device {
                     let (server, pull_first) = (self.server.clone(), self.roll(2) == 0);
-                    self.devices[device].sync(&*server, pull_first).await;
+                    self.devices[device].sync(&server, pull_first).await;
                     // Mostly somebody resolves the conflicts at once.
                     if self.roll(4) > 0 {
                         self.devices[device].resolve(FILES).await;
-                        self.devices[device].sync(&*server, pull_first).await;
+                        self.devices[device].sync(&server, pull_first).await;
                     }
                 }
             }
@@ -165,7 +164,7 @@ impl Play<'_> {
 async fn play(world: &World, seed: u64, purge: bool) -> Shown {
     println!("seed {seed}");
     let name = format!("vault{seed}");
-    let server = world.database(&name).await;
+    let server = Replica::new(world, &name).await;
     world.keep_replaced(&name).await;
     let mut devices = Vec::new();
     for number in 0..DEVICES - 1 {
@@ -178,7 +177,7 @@ async fn play(world: &World, seed: u64, purge: bool) -> Shown {
         if step == STEPS / 2 {
             // One joins late.
             let mut device = Device::new(world, &format!("device{seed}-late")).await;
-            device.sync(&*play.server, true).await;
+            device.sync(&play.server, true).await;
             play.devices.push(device);
         }
         play.step(purge).await;
@@ -189,12 +188,11 @@ async fn play(world: &World, seed: u64, purge: bool) -> Shown {
     for _ in 0..2 {
         for at in 0..DEVICES {
             let server = play.server.clone();
-            play.devices[at].sync(&*server, at % 2 == 0).await;
+            play.devices[at].sync(&server, at % 2 == 0).await;
         }
     }
-    let mut stores = vec![play.server.clone()];
-    stores.extend(play.devices.iter().map(|device| device.store.clone()));
-    for (number, store) in stores.iter().enumerate() {
+    let stores = [&play.server].into_iter().chain(play.devices.iter().map(|device| &device.store));
+    for (number, store) in stores.enumerate() {
         let lost = lost(&**store, FILES).await;
         play.shown.lost.extend(lost.into_iter().map(|what| format!("{what} (seed {seed}, at the end, in {number})")));
     }
@@ -290,6 +288,96 @@ async fn spare(engine: &MemDatabase, chunks: usize) -> Documents<MemDatabase> {
     documents
 }
 
+/// The devices of a vault have connected just now, and pull all chunks.
+async fn all_connected(documents: &Documents<MemDatabase>, store: &PeerStore) {
+    let settings = json!({"readChunksOnline": false});
+    let milestone = json!({"type": "milestoneinfo", "accepted_nodes": ["a"],
+        "node_info": {"a": {"progress": last_seq(store).await}}, "tweak_values": {"PREFERRED": settings, "a": settings}});
+    documents.put_local(MILESTONE, None, JsonText::from_serde(&milestone).unwrap()).await.unwrap();
+}
+
+/// A device on no list sends a chunk again between the census of a run and the end of its text, and the file that names
+/// it afterwards.
+#[tokio::test]
+async fn a_text_that_is_sent_again_beside_a_run_is_there() {
+    let engine = MemDatabase::new();
+    let documents = spare(&engine, 1).await;
+    let (store, chunk) = (PeerStore::local(documents.clone()), "h:000".to_owned());
+    for deleted in [0, 1] {
+        assert_eq!(collect_vault(&documents, options(), |_| ()).await.unwrap().deleted.count, deleted);
+    }
+    let first = store.leaves(std::slice::from_ref(&chunk), true).await.unwrap().remove(0).remove(0).ancestors.remove(0);
+    let mut leaf = Leaf { rev: first.clone(), deleted: false, body: Body::new(), ancestors: Vec::new() };
+    leaf.body = json!({"type": "leaf", "data": "text"}).as_object().unwrap().clone();
+    let run = async |engine| {
+        let layer = Layer::open(engine, LayerOptions::default()).await.unwrap();
+        collect_vault(&layer.database("db").await.unwrap(), options(), |_| ()).await.unwrap()
+    };
+    // Commits of a run: its beginning, what all devices have passed, and the end of the text.
+    for held in [1, 2] {
+        all_connected(&documents, &store).await;
+        assert_eq!(collect_vault(&documents, options(), |_| ()).await.unwrap().emptied.passed, 1);
+        let send = async || {
+            let asked = vec![(chunk.clone(), vec![first.parse().unwrap()])];
+            assert_eq!(documents.revs_diff(asked).await.unwrap().len(), 1, "the device is asked for it");
+            store.graft(vec![(chunk.clone(), leaf.clone())]).await.unwrap();
+        };
+        let (done, was_held) = interleave(engine.clone(), held, run, send).await;
+        assert!(was_held && done.failed.is_none(), "{done:?}");
+        assert_eq!((done.emptied.documents, done.trash.deleted.count), (0, 0), "commit {held}");
+        let id = format!("g{held}.md");
+        let named = file(&id, std::slice::from_ref(&chunk), false);
+        let rev = store.write(vec![Edit { id: id.clone(), rev: None, deleted: false, body: named }]).await.unwrap();
+        assert_eq!(live_leaves(&store, &chunk).await.len(), 1, "commit {held}");
+        // The file goes again, and the chunk into the trash.
+        store.write(vec![Edit::delete(&id, rev[0].clone().unwrap())]).await.unwrap().remove(0).unwrap();
+        for deleted in [0, 1] {
+            all_connected(&documents, &store).await;
+            assert_eq!(collect_vault(&documents, options(), |_| ()).await.unwrap().deleted.count, deleted);
+        }
+    }
+}
+
+/// A database that does not know which revisions were before a tombstone could not ask a device for an ended text.
+#[tokio::test]
+async fn a_database_that_forgets_revisions_holds_the_trash() {
+    for conflicts in [ConflictPolicy::LastWriteWins, ConflictPolicy::KeepAll] {
+        let layer = Layer::open(MemDatabase::new(), LayerOptions::default()).await.unwrap();
+        let documents = layer.create_database("db", CreateOptions { conflicts, ..Default::default() }).await.unwrap();
+        let store = PeerStore::local(documents.clone());
+        let chunk = json!({"type": "leaf", "data": "text"}).as_object().unwrap().clone();
+        let edit = |id: &str, body| Edit { id: id.into(), rev: None, deleted: false, body };
+        let edits = vec![edit("h:1", chunk), edit("f.md", file("f.md", &[], false))];
+        store.write(edits).await.unwrap().into_iter().for_each(|written| drop(written.unwrap()));
+        documents.set_revs_limit(9).await.unwrap();
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            all_connected(&documents, &store).await;
+            let done = collect_vault(&documents, options(), |_| ()).await.unwrap();
+            assert!(done.found.holds.is_empty(), "{:?}", done.found.holds);
+            held.push((done.trash.deleted.count, done.emptied.passed, done.found.trash_holds));
+        }
+        assert_eq!(
+            held.iter().map(|(trash, passed, _)| (*trash, *passed)).collect::<Vec<_>>(),
+            [(0, 0), (1, 0), (1, 0), (1, 0)]
+        );
+        let is_last = conflicts == ConflictPolicy::LastWriteWins;
+        let (hold, limit) = (&held[3].2, "`_revs_limit` is 9");
+        assert_eq!(
+            (hold[0].contains("the last write wins"), hold.len()),
+            (is_last, 1 + usize::from(is_last)),
+            "{hold:?}"
+        );
+        assert!(hold[hold.len() - 1].contains(limit), "{hold:?}");
+        documents.set_revs_limit(10).await.unwrap();
+        for ended in [0, u64::from(!is_last)] {
+            all_connected(&documents, &store).await;
+            let done = collect_vault(&documents, options(), |_| ()).await.unwrap();
+            assert_eq!((done.emptied.documents, done.found.trash_holds.len()), (ended, usize::from(is_last)));
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_a_run_did_before_a_full_disk_is_told() {
     let engine = MemDatabase::new();
@@ -318,10 +406,7 @@ async fn what_a_run_did_before_a_full_disk_is_told() {
     store.write(vec![name("g.md")]).await.unwrap().remove(0).unwrap();
     assert_eq!(live_leaves(&store, "h:000").await.len(), 1);
     // What is due leaves the trash on a full disk, too; nothing more is deleted.
-    let settings = json!({"readChunksOnline": false});
-    let milestone = json!({"type": "milestoneinfo", "accepted_nodes": ["a"],
-        "node_info": {"a": {"progress": last_seq(&store).await}}, "tweak_values": {"PREFERRED": settings, "a": settings}});
-    documents.put_local(MILESTONE, None, JsonText::from_serde(&milestone).unwrap()).await.unwrap();
+    all_connected(&documents, &store).await;
     let passed = run(vec![Some(Fault::Full); 20]).await.unwrap();
     assert!(full(&passed.failed) && passed.emptied.passed == 99, "{passed:?}");
     let ended = run(vec![Some(Fault::Full); 20]).await.unwrap();
@@ -342,16 +427,16 @@ async fn a_run_takes_no_more_ids_than_its_memory_holds() {
 /// The loss that the trash prevents, step by step.
 async fn a_device_that_was_away_undoes_what_was_collected(world: World) {
     for (name, purge) in [("kept", false), ("purged", true)] {
-        let server = world.database(name).await;
+        let server = Replica::new(&world, name).await;
         let mut desk = Device::new(&world, &format!("{name}-desk")).await;
         let mut phone = Device::new(&world, &format!("{name}-phone")).await;
         let (old, new) = (vec!["h:old".to_owned()], vec!["h:new".to_owned()]);
         desk.write("f0.md", &old, false, text).await;
-        desk.sync(&*server, true).await;
-        phone.sync(&*server, true).await;
+        desk.sync(&server, true).await;
+        phone.sync(&server, true).await;
         desk.write("f0.md", &new, false, text).await;
-        desk.sync(&*server, true).await;
-        phone.sync(&*server, true).await;
+        desk.sync(&server, true).await;
+        phone.sync(&server, true).await;
 
         // The phone goes away, and undoes: it has the chunk.
         assert!(phone.has("h:old").await);
@@ -363,9 +448,9 @@ async fn a_device_that_was_away_undoes_what_was_collected(world: World) {
         if purge {
             assert_eq!(empty_trash(&world, name).await, 1);
         }
-        desk.sync(&*server, true).await;
-        phone.sync(&*server, true).await;
-        desk.sync(&*server, true).await;
+        desk.sync(&server, true).await;
+        phone.sync(&server, true).await;
+        desk.sync(&server, true).await;
         let all = [lost(&*server, FILES).await, lost(&*desk.store, FILES).await];
         assert_eq!(all.iter().all(Vec::is_empty), !purge, "{name}: {all:?}");
         if !purge {
@@ -377,11 +462,11 @@ async fn a_device_that_was_away_undoes_what_was_collected(world: World) {
 }
 
 async fn the_trash_waits_for_every_device(world: World) {
-    let server = world.database("vault").await;
+    let server = Replica::new(&world, "vault").await;
     let mut desk = Device::new(&world, "desk").await;
     desk.write("f0.md", &["h:old".to_owned()], false, text).await;
     desk.write("f0.md", &["h:new".to_owned()], false, text).await;
-    desk.sync(&*server, false).await;
+    desk.sync(&server, false).await;
     let early = last_seq(&*server).await;
     assert_eq!(collect(&world, "vault").await.unwrap().condemned, 1);
     assert_eq!(collect(&world, "vault").await.unwrap().deleted.count, 1);
@@ -435,11 +520,11 @@ async fn the_trash_waits_for_every_device(world: World) {
 
 /// LiveSync notes that a device has connected, and then may refuse it. One that joins on demand is not in the list yet.
 async fn a_device_that_may_be_refused_or_joins_on_demand_holds_the_trash(world: World) {
-    let server = world.database("vault").await;
+    let server = Replica::new(&world, "vault").await;
     let mut desk = Device::new(&world, "desk").await;
     desk.write("f0.md", &["h:old".to_owned()], false, text).await;
     desk.write("f0.md", &["h:new".to_owned()], false, text).await;
-    desk.sync(&*server, false).await;
+    desk.sync(&server, false).await;
     assert_eq!(collect(&world, "vault").await.unwrap().condemned, 1);
     assert_eq!(collect(&world, "vault").await.unwrap().deleted.count, 1);
     let device = json!({"device_name": "notes", "progress": last_seq(&*server).await});
@@ -472,14 +557,14 @@ async fn a_device_that_may_be_refused_or_joins_on_demand_holds_the_trash(world: 
 
 /// A conflict needs what a replaced revision names, though no live leaf does.
 async fn what_a_conflict_needs_stays_in_the_trash(world: World) {
-    let server = world.database("vault").await;
+    let server = Replica::new(&world, "vault").await;
     world.keep_replaced("vault").await;
     let (mut desk, mut phone) = (Device::new(&world, "desk").await, Device::new(&world, "phone").await);
     desk.write("f0.md", &["h:old".to_owned()], false, text).await;
-    desk.sync(&*server, true).await;
-    phone.sync(&*server, true).await;
+    desk.sync(&server, true).await;
+    phone.sync(&server, true).await;
     desk.write("f0.md", &["h:desk".to_owned()], false, text).await;
-    desk.sync(&*server, true).await;
+    desk.sync(&server, true).await;
     assert_eq!(collect(&world, "vault").await.unwrap().condemned, 1);
     assert_eq!(collect(&world, "vault").await.unwrap().deleted.count, 1);
     let run = async || {
@@ -490,30 +575,30 @@ async fn what_a_conflict_needs_stays_in_the_trash(world: World) {
     };
     assert_eq!(run().await.emptied.passed, 1);
     phone.write("f0.md", &["h:phone".to_owned()], false, text).await;
-    phone.sync(&*server, false).await;
+    phone.sync(&server, false).await;
     for _ in 0..2 {
         let kept = run().await;
         assert_eq!((kept.found.census.files.conflicts.count, kept.found.census.missing_chunks), (1, 0));
         assert_eq!((kept.emptied.documents, kept.trash.deleted.count), (0, 1));
     }
     assert!(phone.resolve(FILES).await);
-    phone.sync(&*server, false).await;
+    phone.sync(&server, false).await;
     // With what only the other side named.
     let ended = run().await;
     assert_eq!((ended.emptied.documents, ended.found.census.files.conflicts.count), (1, 0));
 }
 
 /// A device that knows of a collected chunk, which is in the server's trash.
-async fn collected(world: &World, name: &str) -> (Arc<dyn DocumentStore>, Device) {
-    let server = world.database(name).await;
+async fn collected(world: &World, name: &str) -> (Replica, Device) {
+    let server = Replica::new(world, name).await;
     let mut desk = Device::new(world, &format!("{name}-desk")).await;
     for chunk in ["h:old", "h:new"] {
         desk.write("f0.md", &[chunk.to_owned()], false, text).await;
-        desk.sync(&*server, true).await;
+        desk.sync(&server, true).await;
     }
     assert_eq!(collect(world, name).await.unwrap().condemned, 1);
     assert_eq!(collect(world, name).await.unwrap().deleted.count, 1);
-    desk.sync(&*server, true).await;
+    desk.sync(&server, true).await;
     (server, desk)
 }
 
@@ -538,10 +623,10 @@ async fn a_device_that_joins_late_writes_what_left_the_trash(world: World) {
         }
         let mut late = Device::new(&world, &format!("{name}-late")).await;
         late.on_demand = on_demand;
-        late.sync(&*server, true).await;
+        late.sync(&server, true).await;
         assert_eq!(late.write("f1.md", &["h:old".to_owned()], false, text).await, 1);
-        late.sync(&*server, true).await;
-        desk.sync(&*server, true).await;
+        late.sync(&server, true).await;
+        desk.sync(&server, true).await;
         assert_eq!(lost(&*server, FILES).await.len(), 0, "{name}");
         assert_eq!(lost(&*desk.store, FILES).await.is_empty(), !purge, "{name}");
     }
@@ -555,10 +640,10 @@ async fn a_device_that_joins_with_files_sends_their_text_after_a_repair(world: W
     let mut late = Device::new(&world, "late").await;
     let old = ["h:old".to_owned()];
     assert_eq!(late.write("f1.md", &old, false, text).await, 1);
-    late.sync(&*server, true).await;
+    late.sync(&server, true).await;
     assert_eq!(lost(&*server, FILES).await.len(), 1);
     assert_eq!(late.write("f1.md", &old, false, text).await, 1);
-    late.sync(&*server, true).await;
+    late.sync(&server, true).await;
     assert_eq!(lost(&*server, FILES).await.len(), 0);
 }
 

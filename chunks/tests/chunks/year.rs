@@ -12,14 +12,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use chunks::store::DocumentStore;
 use chunks::{CensusOptions, VaultCollectOptions, VaultCollected, collect_vault};
 use model::{Environment, SystemEnvironment};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Map, Value, json};
 
-use crate::devices::{Device, MILESTONE, empty_trash, id_of, live_leaves, lost, named};
+use crate::devices::{Device, MILESTONE, Replica, empty_trash, id_of, live_leaves, lost, named};
 use crate::support::{World, last_seq};
 
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
@@ -130,7 +129,7 @@ struct Play<'w> {
     fault: Fault,
     dice: StdRng,
     day: u64,
-    server: Arc<dyn DocumentStore>,
+    server: Replica,
     devices: Vec<Device>,
     /// The day on which each device connects again.
     back: [u64; DEVICES],
@@ -226,7 +225,7 @@ impl Play<'_> {
         self.note(at, now_ms).await;
         if joins {
             let server = self.server.clone();
-            self.devices[at].sync(&*server, true).await;
+            self.devices[at].sync(&server, true).await;
             return false;
         }
         let refuses = matches!(self.fault, Fault::Refused | Fault::RefusedUntold) && self.day > REFUSED_AFTER;
@@ -238,16 +237,16 @@ impl Play<'_> {
         self.was_cut[at] = !self.was_cut[at] && self.roll(6) == 0;
         if self.was_cut[at] {
             if pull_first {
-                self.devices[at].pull(&*server).await;
+                self.devices[at].pull(&server).await;
             }
             self.shown.cut += 1;
             return true;
         }
-        self.devices[at].sync(&*server, pull_first).await;
+        self.devices[at].sync(&server, pull_first).await;
         // Mostly somebody resolves the conflicts at once.
         if self.roll(4) > 0 && self.devices[at].resolve(FILES).await {
             self.shown.resolved += 1;
-            self.devices[at].sync(&*server, pull_first).await;
+            self.devices[at].sync(&server, pull_first).await;
         }
         false
     }
@@ -328,7 +327,7 @@ async fn play(seed: u64, days: u64, times: Times, fault: Fault) -> Shown {
     let clock = Arc::new(Clock(AtomicU64::new(1_700_000_000_000)));
     let world = World::in_process_at(clock.clone()).await;
     let name = format!("{}{seed}", format!("{fault:?}").to_lowercase());
-    let server = world.database(&name).await;
+    let server = Replica::new(&world, &name).await;
     world.keep_replaced(&name).await;
     let mut devices = Vec::new();
     for at in 0..DEVICES {
@@ -373,7 +372,7 @@ async fn play(seed: u64, days: u64, times: Times, fault: Fault) -> Shown {
     for _ in 0..2 {
         for at in 0..DEVICES {
             let server = play.server.clone();
-            play.devices[at].sync(&*server, true).await;
+            play.devices[at].sync(&server, true).await;
         }
     }
     play.look().await;

@@ -31,6 +31,9 @@ pub struct Passed {
 }
 
 impl Passed {
+    /// The shortest period that makes sense, in milliseconds: in a shorter one no jump of the clock is seen.
+    pub const SHORTEST_MS: u64 = LEAST_JUMP_MS;
+
     /// The longest time between two calls of [`note_passed`](crate::Documents::note_passed) with this period, in
     /// milliseconds. After a longer one the clock may have jumped.
     pub fn longest_pause_ms(kept_ms: u64) -> u64 {
