@@ -408,7 +408,9 @@ fn chunks_of_a_vault_are_collected_by_a_command_and_a_request() {
         settings["readChunksOnline"] = json!(false);
     }
     assert!(send(&server, "PUT", &local, &milestone).starts_with("HTTP/1.1 201"));
-    let told = collect(&["--trash", "0s"]);
+    let complaint = fail(&[&["vault", "collect", name, "--trash", "47h"][..], &url].concat()).1;
+    assert!(complaint.contains("--trash must be at least 2days"), "{complaint}");
+    let told = collect(&["--trash", "2d"]);
     assert!(told.lines().last().unwrap_or_default().starts_with("The trash waits for these devices, "), "{told}");
     let (mut milestone, seq) = (get(&server, &local), get(&server, &format!("/{name}"))["update_seq"].clone());
     for device in milestone["node_info"].as_object_mut().expect("devices").values_mut() {
@@ -416,16 +418,14 @@ fn chunks_of_a_vault_are_collected_by_a_command_and_a_request() {
     }
     assert!(send(&server, "PUT", &local, &milestone).starts_with("HTTP/1.1 201"));
     // Nothing ends before its time, nor without one.
-    for more in [&["--trash", "0s"][..], &["--trash", "1d"], &["--trash", "off"], &[]] {
+    for more in [&["--trash", "2d"][..], &["--trash", "30d"], &["--trash", "off"], &[]] {
         let told = collect(more);
         assert!(
             told.ends_with(" kB) are in the trash now\nAll devices have passed the deletion of 12 of them\n"),
             "{told}"
         );
     }
-    let told = collect(&["--trash", "0s"]);
-    assert!(told.lines().last().unwrap_or_default().ends_with(" left the trash for good"), "{told}");
-    assert_eq!(get(&server, &answer)["trash"]["deleted"]["count"], 0);
+    assert_eq!(get(&server, &answer)["trash"]["deleted"]["count"], 12);
 
     // The passphrase does not help, and neither does a store without a list of devices.
     let complaint = fail(&[&["vault", "collect", name, "--passphrase-file", "none"][..], &url].concat()).1;
@@ -434,6 +434,7 @@ fn chunks_of_a_vault_are_collected_by_a_command_and_a_request() {
     for (body, status) in [
         (json!({"grace": "soon"}), "400"),
         (json!({"trash": "soon"}), "400"),
+        (json!({"trash": "0s"}), "400"),
         (json!({"purge_older_than": "90d"}), "400"),
         (json!([]), "400"),
     ] {

@@ -56,7 +56,8 @@ async fn a_server_collects_the_vaults_that_it_is_asked_to() {
     vault(&couch, "other").await;
     assert_eq!(collection(&couch, "vault").await, Value::Null);
     let asked = json!({"collect": "1d", "grace": "0s"});
-    assert_eq!(set(&couch, "vault", asked.clone()).await.json(), json!({"ok": true, "holds": []}));
+    let told = set(&couch, "vault", asked.clone()).await.json();
+    assert_eq!((&told["ok"], &told["holds"]), (&json!(true), &json!([])));
     let last = result(&couch, "vault", |last| last["at"].is_u64()).await;
     assert_eq!((&last["holds"], &last["collected"]["condemned"]), (&json!([]), &json!(1)));
     assert_eq!(couch.get("/vault/h:old").await.status, 200);
@@ -88,11 +89,15 @@ async fn a_server_collects_the_vaults_that_it_is_asked_to() {
     let documents = couch.layer.database("other").await.unwrap();
     assert_eq!(documents.last_collection().await.unwrap(), 0, "its edits pay nothing");
     for (trash, shown) in [(json!("30d"), json!("30d")), (json!("off"), Value::Null), (Value::Null, Value::Null)] {
-        assert_eq!(set(&couch, "vault", json!({"collect": "1d", "trash": trash})).await.status, 200);
+        let told = set(&couch, "vault", json!({"collect": "1d", "trash": trash})).await.json();
+        assert!(told["trash_holds"][0].as_str().unwrap().contains("phone (a)"), "the owner learns it at once: {told}");
         assert_eq!(collection(&couch, "vault").await["trash"], shown);
     }
     for off in [json!("off"), Value::Null] {
-        assert_eq!(set(&couch, "vault", json!({"collect": off})).await.json(), json!({"ok": true, "holds": []}));
+        assert_eq!(
+            set(&couch, "vault", json!({"collect": off})).await.json(),
+            json!({"ok": true, "holds": [], "trash_holds": []})
+        );
         assert_eq!(collection(&couch, "vault").await, Value::Null);
         assert!(couch.layer.jobs().list(KIND).await.unwrap().is_empty());
         assert_eq!(set(&couch, "vault", asked.clone()).await.status, 200);
@@ -130,6 +135,8 @@ async fn a_vault_that_the_server_cannot_read_is_not_collected() {
         json!({"collect": 1}),
         json!({"collect": "1d", "grace": "soon"}),
         json!({"collect": "1d", "trash": "soon"}),
+        json!({"collect": "1d", "trash": "0s"}),
+        json!({"collect": "1h", "trash": "47h"}),
         json!({"collect": "16d", "trash": "30d"}),
         json!({"collect": "1d", "every": "1d"}),
         json!([]),

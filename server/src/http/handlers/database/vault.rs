@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use budget::{Owner, Use};
 use chunks::store::PeerStore;
-use chunks::{CensusOptions, ChunkStore, Error, StoreErrorKind, Trash, WouldCollect};
+use chunks::{CensusOptions, ChunkStore, Error, StoreErrorKind, Trash, WouldCollect, would_collect_vault};
 use hyper::StatusCode;
 use model::{JsonText, MOST_MILLISECONDS, Passed};
 use serde_json::{Value, json};
@@ -28,8 +28,8 @@ const SHORTEST_MS: u64 = 60_000;
 const GRACE: Param = Param::text("grace", "How long a chunk is condemned before it is deleted: a time such as `30d`.");
 const TRASH: Param = Param::json(
     "trash",
-    "How long its text stays in the trash after all devices have passed the deletion: a time such as `30d`. No text leaves \
-     the trash without it, and with `null` or `off`.",
+    "How long its text stays in the trash after all devices have passed the deletion: a time such as `30d`, of two days at \
+     least. No text leaves the trash without it, and with `null` or `off`.",
 );
 
 /// What [`doctor`] does.
@@ -119,10 +119,11 @@ pub(crate) const SCHEDULE: Operation =
 /// `PUT`: lets a server collect the chunks now and then, or no longer.
 ///
 /// ```text
-///   {"collect": "1d", "grace": "30d", "trash": "30d"}  ─►  {"ok": true, "holds": […]}
+///   {"collect": "1d", "grace": "30d", "trash": "30d"}  ─►  {"ok": true, "holds": […], "trash_holds": […]}
 /// ```
 ///
-/// The vault is read first. While `holds` has a reason, runs remove nothing.
+/// The vault is read first. While `holds` has a reason, runs remove nothing; while `trash_holds` has one, nothing leaves the
+/// trash.
 ///
 /// # Errors
 /// 412 if it cannot be known which chunks are needed: the server could collect nothing, and protect nobody.
@@ -134,8 +135,8 @@ pub(crate) async fn schedule(request: &mut Request, db: &str) -> Result<Response
     let is_off = is_off(&body, "collect");
     let times = times(&body)?;
     let database = request.fresh_database(db).await?;
-    let (schedule, holds) = if is_off {
-        (None, Vec::new())
+    let (schedule, holds, trash_holds) = if is_off {
+        (None, Vec::new(), Vec::new())
     } else {
         let every_ms = time(&body, "collect")?.filter(|every_ms| *every_ms >= SHORTEST_MS);
         let every_ms = every_ms
@@ -148,11 +149,11 @@ pub(crate) async fn schedule(request: &mut Request, db: &str) -> Result<Response
             return Err(ApiError::precondition_failed(ELSEWHERE));
         }
         let found = would_collect(request, &database).await?.map_err(|error| refused(db, &error))?;
-        (Some(Schedule { every_ms, times }), found.holds)
+        (Some(Schedule { every_ms, times }), found.holds, found.trash_holds)
     };
     Schedule::set(&request.app.layer.jobs(), &database.info().await?, schedule).await?;
     request.audit("vault_collection_changed", &[("db", db)]);
-    Ok(answer(&json!({"ok": true, "holds": holds})))
+    Ok(answer(&json!({"ok": true, "holds": holds, "trash_holds": trash_holds})))
 }
 
 /// What a collection would do now.
@@ -160,9 +161,9 @@ async fn would_collect(request: &Request, database: &Documents) -> Result<std::r
     let app = &request.app;
     // What a run needs, so that one which can never have it is not set.
     let held = app.budget.part(Owner::Work("vaults")).take(MEMORY, Use::Quick, WAIT).await?;
-    let chunks = ChunkStore::new(Arc::new(PeerStore::local(database.clone())));
+    let database = database.clone();
     let work = async move {
-        let found = chunks.would_collect(census(), |_| ()).await;
+        let found = would_collect_vault(&database, census(), |_| ()).await;
         drop(held);
         found
     };
@@ -187,6 +188,12 @@ async fn members(request: &mut Request, known: &[&str]) -> Result<JsonText> {
 /// How long chunks are kept.
 fn times(body: &JsonText) -> Result<Times> {
     let trash_ms = if is_off(body, "trash") { None } else { time(body, "trash")? };
+    if trash_ms.is_some_and(|trash_ms| trash_ms < Passed::SHORTEST_MS) {
+        let days = Passed::SHORTEST_MS / 86_400_000;
+        return Err(ApiError::bad_request(format!(
+            "`trash` must be at least {days}d: within it a device that was cut off sends what it had written"
+        )));
+    }
     Ok(Times { grace_ms: time(body, "grace")?.unwrap_or(GRACE_MS), trash_ms })
 }
 
