@@ -76,7 +76,7 @@ pub use migrate::Migrated;
 pub use offload::Offloaded;
 pub use own::{
     Amount, Behind, BrokenFile, Census, CensusOptions, Diagnosis, Files, Named, TRASH_ADVICE, Trash,
-    VaultCollectOptions, VaultCollected, WouldCollect, collect_vault,
+    VaultCollectOptions, VaultCollected, WouldCollect, collect_vault, would_collect_vault,
 };
 pub use reindex::Reindexed;
 pub use settings::{DEFAULT_DATA_LIMIT, DEFAULT_GRACE_MS, FORMAT, LEAST_DATA_LIMIT, LEAST_GRACE_MS, Settings};

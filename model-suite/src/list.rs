@@ -262,6 +262,15 @@ macro_rules! __scenarios {
                 a_trash_moves_with_its_database,
                 only_a_collected_database_pays_for_it,
             }
+            "The end of a collection's trash" emptying {
+                what_every_client_has_passed_leaves_the_trash,
+                what_may_be_needed_stays_in_the_trash,
+                a_period_begins_anew_with_what_it_rests_on,
+                a_full_store_still_gives_back_what_is_due,
+                text_that_left_the_trash_is_asked_for_and_written_again,
+                a_later_deletion_of_ended_text_is_not_undone,
+                an_edit_beside_the_end_of_a_text_is_before_or_after_it,
+            }
             "Bodies of replaced revisions" replaced {
                 replaced_revisions_are_read_if_they_are_kept,
                 replaced_revisions_end_with_the_setting,

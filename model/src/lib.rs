@@ -69,6 +69,7 @@ pub use read::typed::{Typed, Versioned};
 pub use replaced::FORGET_JOBS;
 pub use replaced::keep_replaced::{KeepReplaced, MOST_MILLISECONDS, parse_time};
 pub use rows::id_set::IdSet;
+pub use rows::passed_row::{Due, Passed};
 pub use rows::settings::default_security;
 pub use views::{
     Emit, Emitted, FunctionError, Grouping, LeftOut, MAX_KEY as MAX_VIEW_KEY, MapAhead, Mapped, MappedBatch, Reduce,
@@ -82,6 +83,6 @@ pub use write::validation::{
     MAX_VALIDATING, MAX_VALIDATING_BYTES, OPTIONS, Question, VALIDATE, Validator, Verdict, Writing,
 };
 pub use write::{
-    Begun, COLLECTED_AT_ONCE, Collection, Condemned, Condemning, Discarded, Edits, InTrash, REWRITE_JOBS, Rewriting,
-    Stemming, Token, TrashPage,
+    Begun, COLLECTED_AT_ONCE, Collection, Condemned, Condemning, Discarded, Edits, Emptied, InTrash, REWRITE_JOBS,
+    Rewriting, Stemming, Token, TrashPage,
 };

@@ -71,14 +71,19 @@ function devices(milestone) {
 /** What collections left, and what the server does by itself. */
 function collection(db, { collect, trash }) {
   const last = collect?.last;
-  const did = ({ condemned, deleted }) => `${many(condemned, 'chunk')} condemned, ${count(deleted.count)} deleted`;
+  const did = ({ condemned, deleted, emptied }) =>
+    `${many(condemned, 'chunk')} condemned, ${count(deleted.count)} deleted` +
+    (emptied?.count > 0 ? `, ${count(emptied.count)} left the trash for good` : '');
   const said = () => [last.collected && did(last.collected), last.error].filter(Boolean).join(', then: ');
   return [
     h(
       'p',
       null,
       collect
-        ? `This server collects chunks every ${collect.every}, and deletes them ${collect.grace} after they were condemned.`
+        ? `This server collects chunks every ${collect.every}, and deletes them ${collect.grace} after they were condemned.` +
+            (collect.trash
+              ? ` Their text leaves the trash ${collect.trash} after all devices have passed the deletion.`
+              : ' Their text stays in the trash.')
         : 'This server does not collect chunks by itself.',
     ),
     last?.holds?.length > 0 &&
@@ -94,9 +99,22 @@ function collection(db, { collect, trash }) {
     facts(
       ['Condemned', many(trash.condemned, 'chunk')],
       ['In the trash', `${many(trash.deleted.count, 'chunk')}, ${size(trash.deleted.bytes)}`],
+      last?.collected?.passed > 0 && ['Passed by all devices', many(last.collected.passed, 'chunk')],
       trash.changed && ['Last condemned or deleted', time(trash.changed)],
       last && ['Last run', `${time(last.at)}: ${said()}`],
+      last?.collected?.waits_for && ['The trash waits for', last.collected.waits_for],
     ),
+    trash.deleted.count > 0 &&
+      last?.trash_holds?.length > 0 &&
+      note(
+        'warn',
+        h('p', null, 'Nothing leaves the trash:'),
+        h(
+          'ul',
+          null,
+          last.trash_holds.map((hold) => h('li', null, hold)),
+        ),
+      ),
     trash.not_revived + trash.unreadable > 0 &&
       note(
         'bad',

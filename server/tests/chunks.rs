@@ -314,10 +314,8 @@ fn a_vault_is_examined_by_a_command_and_a_request() {
     }
     let collect_encrypted = ["vault", "collect", "livesync-e2ee", "--dry-run"];
     let (told, complaint) = fail(&[&collect_encrypted[..], &url].concat());
-    assert!(
-        told.contains("\nunknown how many are needed by none\nDevices of the vault:\n") && !told.contains("h:"),
-        "{told}"
-    );
+    let unknown = "\nunknown how many are needed by none\nDevices of the vault:\n";
+    assert!(told.contains(unknown) && !told.contains("h:"), "{told}");
     assert!(complaint.contains("it is unknown which chunks no file needs"), "{complaint}");
     let told: Value =
         serde_json::from_str(&fail(&[&collect_encrypted[..], &["--json"], &url].concat()).0).expect("JSON");
@@ -372,9 +370,12 @@ fn chunks_of_a_vault_are_collected_by_a_command_and_a_request() {
     assert!(send(&server, "PUT", &format!("/{name}/undone.md"), &file).starts_with("HTTP/1.1 201"));
     assert_eq!(get(&server, &format!("/{name}"))["doc_count"], before - 11);
     let told = collect(&[]);
-    let line = told.lines().last().unwrap_or_default();
+    let line = told.lines().find(|line| line.contains(" were deleted; ")).unwrap_or_default();
     assert!(line.starts_with("0 chunks (0 B) were deleted; 12 chunks ("), "{told}");
     assert!(line.ends_with(" kB) are in the trash now"), "{told}");
+    // The devices of the fixture have LiveSync's default, so they keep what was deleted.
+    let line = told.lines().last().unwrap_or_default();
+    assert!(line.starts_with("Nothing leaves the trash now: these devices keep chunks that were deleted"), "{told}");
 
     // The doctor shows what collections left, and those that the server does by itself.
     let doctor = || succeed(&[&["vault", "doctor", name][..], &url].concat(), "");
@@ -391,21 +392,52 @@ fn chunks_of_a_vault_are_collected_by_a_command_and_a_request() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let report = doctor();
-    assert!(report.contains("\nCollection of chunks: every 1d, 30d after they are condemned\n  last run "), "{report}");
-    assert!(report.contains(" GMT: 0 condemned, 0 deleted\n"), "{report}");
+    let times =
+        "\nCollection of chunks: every 1d, 30d after they are condemned\n  no text leaves the trash\n  last run ";
+    assert!(report.contains(times), "{report}");
+    assert!(report.contains(" GMT: 0 condemned, 0 deleted\n    nothing leaves the trash: these devices "), "{report}");
     let told = get(&server, &answer);
     assert_eq!((&told["trash"]["deleted"]["count"], &told["files"]), (&json!(12), &Value::Null));
     assert_eq!(get(&server, &format!("/{name}/_couch_layer/vault"))["trash"], told["trash"]);
     assert_eq!(every("off"), "The server no longer collects the chunks\n");
     assert_eq!(get(&server, &answer)["collect"], Value::Null);
 
+    // Now they pull all chunks. The trash waits until they have connected.
+    let mut milestone = get(&server, &local);
+    for settings in milestone["tweak_values"].as_object_mut().expect("settings").values_mut() {
+        settings["readChunksOnline"] = json!(false);
+    }
+    assert!(send(&server, "PUT", &local, &milestone).starts_with("HTTP/1.1 201"));
+    let complaint = fail(&[&["vault", "collect", name, "--trash", "47h"][..], &url].concat()).1;
+    assert!(complaint.contains("--trash must be at least 2days"), "{complaint}");
+    let told = collect(&["--trash", "2d"]);
+    assert!(told.lines().last().unwrap_or_default().starts_with("The trash waits for these devices, "), "{told}");
+    let (mut milestone, seq) = (get(&server, &local), get(&server, &format!("/{name}"))["update_seq"].clone());
+    for device in milestone["node_info"].as_object_mut().expect("devices").values_mut() {
+        device["progress"] = seq.clone();
+    }
+    assert!(send(&server, "PUT", &local, &milestone).starts_with("HTTP/1.1 201"));
+    // Nothing ends before its time, nor without one.
+    for more in [&["--trash", "2d"][..], &["--trash", "30d"], &["--trash", "off"], &[]] {
+        let told = collect(more);
+        assert!(
+            told.ends_with(" kB) are in the trash now\nAll devices have passed the deletion of 12 of them\n"),
+            "{told}"
+        );
+    }
+    assert_eq!(get(&server, &answer)["trash"]["deleted"]["count"], 12);
+
     // The passphrase does not help, and neither does a store without a list of devices.
     let complaint = fail(&[&["vault", "collect", name, "--passphrase-file", "none"][..], &url].concat()).1;
     assert!(complaint.contains("without the passphrase"), "{complaint}");
     let path = format!("/{name}/_couch_layer/vault");
-    for (body, status) in
-        [(json!({"grace": "soon"}), "400"), (json!({"purge_older_than": "90d"}), "400"), (json!([]), "400")]
-    {
+    for (body, status) in [
+        (json!({"grace": "soon"}), "400"),
+        (json!({"trash": "soon"}), "400"),
+        (json!({"trash": "0s"}), "400"),
+        (json!({"purge_older_than": "90d"}), "400"),
+        (json!([]), "400"),
+    ] {
         let answer = send(&server, "POST", &path, &body);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{body}: {answer}");
     }

@@ -10,9 +10,11 @@
 //!
 //! A client writes `progress` when it connects, before it replicates: it is the `update_seq` that the database had
 //! then. So it tells where the database was when the device was last here. It does **not** prove that the device has
-//! read up to there: the replication may have failed, and one that goes on for days moves nothing here.
+//! read up to there: the replication may have failed, and one that goes on for days moves nothing here. A client that
+//! then refuses to replicate, since its settings or its form of chunks do not match, has left its progress all the same.
 //!
-//! Source: `ensureRemoteIsCompatible` and `TweakValuesShouldMatchedTemplate` in livesync-commonlib.
+//! Source: `ensureRemoteIsCompatible`, `TweakValuesTemplate`, `TweakValuesDefault` and `selectorOnDemandPull` in
+//! livesync-commonlib.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,6 +34,10 @@ const MOST_DEVICES: usize = 1_000;
 const LONGEST_ID: usize = 200;
 /// A time, which differs without any harm.
 const IS_A_TIME: &str = "tweakModified";
+
+/// The setting of a device that pulls no chunks with `type` "leaf": it asks for those that it needs. CouchDB's selector
+/// `{"type": {"$ne": "leaf"}}` leaves out their tombstones too, since these have no `type`.
+const ON_DEMAND: &str = "readChunksOnline";
 
 /// Settings that clients compare before they replicate: with another value they ask, or stop.
 const MUST_MATCH: [&str; 18] = [
@@ -69,6 +75,10 @@ pub struct Milestone {
     pub encrypted: Option<bool>,
     /// Whether they agreed to obfuscate paths, or any of them does so.
     pub obfuscated: bool,
+    /// Whether there is no form of chunks that all devices know. Some of them then refuse to replicate.
+    pub incompatible: bool,
+    /// What [`Device::fetches_on_demand`] will be of a device that joins, and takes the settings that the others agreed on.
+    pub joins_on_demand: Option<bool>,
 }
 
 /// A device.
@@ -87,6 +97,9 @@ pub struct Device {
     /// The sequence that the database had when it last connected, as the device noted it; `None` if it is not text. It
     /// may be anything: a device that could not ask has noted `undefined`.
     pub progress: Option<String>,
+    /// Whether it fetches chunks only when it needs them. Then it does not learn that a chunk was deleted, and keeps its
+    /// copy. So LiveSync does by default; `None` if the device has not said it.
+    pub fetches_on_demand: Option<bool>,
 }
 
 /// A setting that is not the same on all devices.
@@ -132,7 +145,8 @@ impl Milestone {
         };
         let (info, tweaks) = (members("node_info")?, members("tweak_values")?);
         let with_settings = tweaks.into_iter().flat_map(Map::keys).filter(|id| *id != PREFERRED);
-        let named = [info, members("node_chunk_info")?].into_iter().flatten().flat_map(Map::keys).chain(with_settings);
+        let forms = members("node_chunk_info")?;
+        let named = [info, forms].into_iter().flatten().flat_map(Map::keys).chain(with_settings);
         let known: BTreeSet<&str> = named.map(String::as_str).chain(accepted.iter().copied()).collect();
         if known.len() > MOST_DEVICES || known.iter().any(|id| id.len() > LONGEST_ID) {
             return Err(format!("is damaged: it has more than {MOST_DEVICES} devices, or one with a very long id"));
@@ -141,6 +155,7 @@ impl Milestone {
             let info = info.and_then(|all| all.get(*id));
             let member = |name: &str| info.and_then(|info| info.get(name));
             let text = |name: &str| member(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+            let settings = tweaks.and_then(|all| all.get(*id));
             Device {
                 id: (*id).to_owned(),
                 name: text("device_name").or_else(|| text("vault_name")).map(str::to_owned),
@@ -148,6 +163,7 @@ impl Milestone {
                 accepted: accepted.contains(*id),
                 last_connected_ms: member("last_connected").and_then(Value::as_u64).filter(|&time| time > 0),
                 progress: text("progress").map(str::to_owned),
+                fetches_on_demand: settings.and_then(|own| own.get(ON_DEMAND)).and_then(Value::as_bool),
             }
         };
         let agreed = tweaks.and_then(|all| all.get(PREFERRED));
@@ -158,6 +174,8 @@ impl Milestone {
             differences: tweaks.map(differences).unwrap_or_default(),
             encrypted: agreed.is_some().then(|| is_set("encrypt")),
             obfuscated: tweaks.into_iter().flat_map(Map::values).any(obfuscates),
+            incompatible: forms.is_some_and(are_apart),
+            joins_on_demand: agreed.and_then(|values| values.get(ON_DEMAND)).and_then(Value::as_bool),
         })
     }
 }
@@ -169,12 +187,36 @@ fn obfuscates(settings: &Value) -> bool {
     is("usePathObfuscation", true) && !is("encrypt", false)
 }
 
-/// Settings with several values. A device that does not say anything of a setting agrees, as in LiveSync.
+/// Whether the forms of chunks that devices know, each from `min` to `max`, have none in common.
+fn are_apart(forms: &Map<String, Value>) -> bool {
+    let all = |name: &'static str| forms.values().filter_map(move |form| form.get(name)?.as_f64());
+    all("min").any(|min| all("max").any(|max| max < min))
+}
+
+/// The value that clients take for a setting of which a device says nothing, or on which they did not agree; `None` for
+/// those that they do not compare then. (`TweakValuesDefault`.)
+fn default_of(setting: &str) -> Option<Value> {
+    match setting {
+        "usePluginSyncV2" => Some(false.into()),
+        "E2EEAlgorithm" => Some("v2".into()),
+        "chunkSplitterVersion" => Some("v3-rabin-karp".into()),
+        _ => None,
+    }
+}
+
+/// Settings with several values. A device that does not say anything of a setting has LiveSync's default, or agrees if
+/// there is none.
 fn differences(tweaks: &Map<String, Value>) -> Vec<Difference> {
     let mut by_setting: BTreeMap<&String, BTreeMap<String, Value>> = BTreeMap::new();
     for (device, settings) in tweaks {
         for (setting, value) in settings.as_object().into_iter().flatten() {
             by_setting.entry(setting).or_default().insert(device.clone(), value.clone());
+        }
+    }
+    for (setting, values) in &mut by_setting {
+        let Some(default) = default_of(setting) else { continue };
+        for device in tweaks.keys() {
+            values.entry(device.clone()).or_insert_with(|| default.clone());
         }
     }
     let differs = |values: &BTreeMap<String, Value>| values.values().any(|value| Some(value) != values.values().next());
@@ -208,7 +250,8 @@ mod tests {
             },
             "tweak_values": {
                 "PREFERRED": {"encrypt": true, "usePathObfuscation": true, "customChunkSize": 0, "tweakModified": 1},
-                "a": {"encrypt": true, "customChunkSize": 50, "batch_size": 25, "tweakModified": 2},
+                "a": {"encrypt": true, "customChunkSize": 50, "batch_size": 25, "readChunksOnline": false,
+                      "tweakModified": 2},
                 "": {"batch_size": 50},
             },
         }))
@@ -217,9 +260,11 @@ mod tests {
         assert_eq!((nameless.id.as_str(), nameless.name.as_deref(), nameless.accepted), ("", Some("notes"), false));
         assert_eq!((nameless.progress.as_deref(), nameless.last_connected_ms), (None, None));
         assert_eq!((a.name.as_deref(), a.accepted, a.last_connected_ms), (Some("phone"), true, Some(7)));
-        assert_eq!(a.progress.as_deref(), Some("12-x"));
+        assert_eq!((a.progress.as_deref(), a.fetches_on_demand), (Some("12-x"), Some(false)));
+        assert_eq!(nameless.fetches_on_demand, None, "it has not said so");
         assert_eq!(gone, &Device { id: "gone".into(), accepted: true, ..Device::default() });
         assert_eq!((milestone.locked, milestone.encrypted, milestone.obfuscated), (true, Some(true), true));
+        assert_eq!((milestone.incompatible, milestone.joins_on_demand), (false, None));
         let named: Vec<(&str, bool)> =
             milestone.differences.iter().map(|found| (found.setting.as_str(), found.must_match)).collect();
         assert_eq!(named, [("batch_size", false), ("customChunkSize", true)]);
@@ -227,6 +272,25 @@ mod tests {
             milestone.differences[1].values,
             BTreeMap::from([("PREFERRED".into(), json!(0)), ("a".into(), json!(50))])
         );
+    }
+
+    #[test]
+    fn a_setting_that_is_not_said_has_the_default_of_livesync() {
+        for (of_a, agreed, differing) in [
+            (json!({}), json!({"E2EEAlgorithm": "v2", "chunkSplitterVersion": "v3-rabin-karp"}), vec![]),
+            (json!({"usePluginSyncV2": false}), json!({}), vec![]),
+            (json!({"usePluginSyncV2": true}), json!({}), vec!["usePluginSyncV2"]),
+            (json!({}), json!({"E2EEAlgorithm": ""}), vec!["E2EEAlgorithm"]),
+            (json!({"chunkSplitterVersion": "v2"}), json!({}), vec!["chunkSplitterVersion"]),
+            // Others are not compared where they are not said.
+            (json!({"customChunkSize": 100}), json!({}), vec![]),
+        ] {
+            let tweaks = json!({"PREFERRED": agreed, "a": of_a});
+            let milestone = read(json!({"type": "milestoneinfo", "accepted_nodes": [], "tweak_values": tweaks}));
+            let found = milestone.unwrap().differences;
+            assert!(found.iter().all(|found| found.must_match && found.values.len() == 2), "{found:?}");
+            assert_eq!(found.iter().map(|found| found.setting.as_str()).collect::<Vec<_>>(), differing, "{tweaks}");
+        }
     }
 
     #[test]
@@ -250,6 +314,20 @@ mod tests {
         ] {
             let milestone = read(json!({"type": "milestoneinfo", "accepted_nodes": [], "tweak_values": by})).unwrap();
             assert_eq!(milestone.obfuscated, is_one);
+        }
+    }
+
+    #[test]
+    fn devices_that_know_no_form_of_chunks_in_common_are_incompatible() {
+        let form = |min: i64, max: i64| json!({"min": min, "max": max, "current": 2});
+        for (forms, incompatible) in [
+            (json!({}), false),
+            (json!({"a": form(0, 2_400), "b": form(2_400, 9_000)}), false),
+            (json!({"a": form(0, 2_400), "b": form(2_401, 9_000), "c": form(0, 9_000)}), true),
+            (json!({"a": {"min": 0}, "b": {"max": "2"}, "c": 7}), false),
+        ] {
+            let body = json!({"type": "milestoneinfo", "accepted_nodes": [], "node_chunk_info": forms});
+            assert_eq!(read(body).unwrap().incompatible, incompatible, "{forms}");
         }
     }
 

@@ -173,6 +173,9 @@ pub struct Census {
     pub broken: Named<BrokenFile>,
     /// Whether more chunks are missing than were looked up by name.
     pub more_missing: bool,
+    /// The hashes of the ids of all chunks that files need, replaced revisions in conflicts included, and that were not
+    /// there.
+    pub missing_hashes: HashSet<u64>,
     /// Number of passes that it took.
     pub passes: u32,
 }
@@ -181,6 +184,11 @@ impl Census {
     /// Whether all lists were read that name needed chunks. If not, any chunk may be needed.
     pub fn is_known(&self) -> bool {
         self.files.unread.count == 0 && self.files.unknown_past.count == 0
+    }
+
+    /// Whether a chunk was not there that a file needs, or a conflict. Others with the same hash count as well.
+    pub(super) fn lacks(&self, chunk: &str) -> bool {
+        self.more_missing || self.missing_hashes.contains(&hash(chunk))
     }
 
     /// Whether there is no vault: no files and no chunks.
@@ -252,6 +260,7 @@ impl ChunkStore {
         if !missing.is_empty() {
             self.name_missing(&missing, &mut census).await?;
         }
+        census.missing_hashes = missing;
         Ok(census)
     }
 

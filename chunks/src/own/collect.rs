@@ -3,34 +3,41 @@
 //! ```text
 //!  run 1    census ─► begin ─► condemn                                            edits of files acquit, or bring back,
 //!  later    begin ─► census ─► delete what an earlier run condemned, condemn more what they name, at any time
+//!                         └──► note what all devices have passed, and remove the text of what they passed long ago
+//!                              and no conflict needs
 //! ```
 //!
 //! The database does the steps (`model`, `write/collect.rs`), and says why none of them takes a chunk that a file names.
 //! Here the chunks are found, and what holds everything back. Nothing is condemned or removed while anything does.
 
 use kv_api::Database;
-use model::{COLLECTED_AT_ONCE, Collection, Condemning, Discarded, Documents};
+use model::{COLLECTED_AT_ONCE, Collection, Condemning, Discarded, Documents, Due, Emptied, InTrash};
 use serde_json::{Value, json};
 
 use super::census::{Amount, CensusOptions, Named};
-use super::cut;
 use super::json::{amount, named};
 use super::trash::Trash;
-use super::would_collect::WouldCollect;
-use crate::ChunkStore;
+use super::would_collect::{WouldCollect, would_collect_vault};
+use super::{cut, titles};
 use crate::error::{Error, Result, StoreError};
-use crate::store::PeerStore;
 
 /// Number of rows of the trash that are read, and of chunks that are tried for deletion, at a time.
 const ROWS: usize = 1_000;
 /// Number of chunks that stay for a reason and are named.
 const NAMED_LEFT: usize = 20;
 
+/// Why nothing leaves the trash if the clock is not trusted.
+const CLOCK: &str = "the clock is not trusted this time: the last run that nothing held is more than half of the time of the \
+                     trash ago, or seems yet to come; look at the clock, and run it more often";
+
 /// Options of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VaultCollectOptions {
     /// Time between condemning a chunk and deleting it, in milliseconds.
     pub grace_ms: u64,
+    /// Time for which the text of a deleted chunk stays in the trash after all devices have passed its deletion, in
+    /// milliseconds. A device that connected must send within it what it wrote before. `None`: no text leaves the trash.
+    pub trash_ms: Option<u64>,
     /// The census. A run condemns or deletes at most as many chunks as it names.
     pub census: CensusOptions,
 }
@@ -44,6 +51,10 @@ pub struct VaultCollected {
     pub condemned: u64,
     /// Chunks that were deleted into the trash.
     pub deleted: Amount,
+    /// Chunks whose text left the trash for good, and those that stay: that all devices have passed, and others.
+    pub emptied: Emptied,
+    /// For which devices the trash waits: those that connected least recently. `None` if it waits for none.
+    pub waits_for: Option<String>,
     /// What is condemned and in the trash after this run.
     pub trash: Trash,
     /// Chunks that were to be condemned or deleted and stay, with reasons.
@@ -58,27 +69,28 @@ pub struct VaultCollected {
 /// next one goes on. Of two runs at once the first ends with an error. `progress` gets the number of documents read.
 ///
 /// # Errors
-/// Those of [`ChunkStore::would_collect`], which has the reasons why nothing is done; the store's failures. A failure
+/// Those of [`would_collect_vault`], which has the reasons why nothing is done; the store's failures. A failure
 /// after something may have been written is [`VaultCollected::failed`].
 pub async fn collect_vault<D: Database>(
     documents: &Documents<D>,
     options: VaultCollectOptions,
     progress: impl FnMut(u64) + Send,
 ) -> Result<VaultCollected> {
-    let chunks = ChunkStore::new(std::sync::Arc::new(PeerStore::local(documents.clone())));
     // The first one begins after its census, so a vault that is refused pays nothing. So it may only condemn: another
     // first run may have condemned meanwhile, and a file may have named a chunk before that.
     let collection = match documents.last_collection().await.map_err(failure)? {
         0 => None,
         _ => Some(documents.begin_collection().await.map_err(failure)?),
     };
-    let mut found = chunks.would_collect(options.census, progress).await?;
+    let mut found = would_collect_vault(documents, options.census, progress).await?;
     let unreferenced = std::mem::take(&mut found.census.unreferenced_named.first);
     let more = found.census.unreferenced.count > unreferenced.len() as u64;
     let mut done = VaultCollected {
         found,
         condemned: 0,
         deleted: Amount::default(),
+        emptied: Emptied::default(),
+        waits_for: None,
         trash: Trash::default(),
         left: Named::default(),
         more,
@@ -91,6 +103,11 @@ pub async fn collect_vault<D: Database>(
             None => done.condemn_first(documents, &unreferenced).await,
         };
         done.failed = taken.err().map(failure);
+    } else if let Some(collection) = collection
+        && done.found.passed().is_none()
+    {
+        // A device of which too little is known has the whole period when it is known again.
+        documents.note_passed(collection, None, 0).await.map_err(failure)?;
     }
     done.found.census.unreferenced_named.first = unreferenced;
     match Trash::read(documents).await {
@@ -143,14 +160,36 @@ impl VaultCollected {
         unreferenced: &[String],
         options: VaultCollectOptions,
     ) -> model::Result<()> {
-        // A chunk that was condemned by mistake, beside an edit, begins anew.
-        let mut next = (!self.more).then_some(None);
+        // The trash first: it gives back room, and what follows takes some.
+        let passed = self.found.passed();
+        let due = match (passed, options.trash_ms) {
+            (Some(_), None) => Due::default(),
+            // If nobody can tell what all devices have passed, the period begins anew.
+            (passed, trash_ms) => documents.note_passed(collection, passed, trash_ms.unwrap_or_default()).await?,
+        };
+        if due.clock_jumped {
+            self.found.trash_holds.push(CLOCK.into());
+        }
+        let mut next = Some(None);
         while let Some(from) = next {
             let page = documents.trash(from, ROWS).await?;
-            let condemned = page.documents.into_iter().filter(|one| one.trashed.is_none()).map(|one| one.id);
-            let named: Vec<String> = condemned.filter(|id| unreferenced.binary_search(id).is_err()).collect();
-            documents.acquit(collection, &named).await?;
             next = page.next.map(Some);
+            let (trashed, condemned): (Vec<InTrash>, _) =
+                page.documents.into_iter().partition(|one| one.trashed.is_some());
+            if let Some(passed) = passed {
+                let trashed = trashed.into_iter().filter(|one| !self.found.census.lacks(&one.id));
+                let ids: Vec<String> = trashed.map(|one| one.id).collect();
+                documents.empty_trash(collection, &ids, due.upto, passed.seq, &mut self.emptied).await?;
+            }
+            // A chunk that was condemned by mistake, beside an edit, begins anew.
+            if !self.more {
+                let condemned = condemned.into_iter().map(|one| one.id);
+                let named: Vec<String> = condemned.filter(|id| unreferenced.binary_search(id).is_err()).collect();
+                documents.acquit(collection, &named).await?;
+            }
+        }
+        if passed.is_some() && self.emptied.waiting > 0 {
+            self.waits_for = Some(titles(self.found.last_to_pass()));
         }
         for some in unreferenced.chunks(ROWS) {
             let mut discarded = Discarded::default();
@@ -164,9 +203,9 @@ impl VaultCollected {
         Ok(())
     }
 
-    /// Whether anything was condemned or deleted.
+    /// Whether anything was condemned or deleted, or left the trash.
     pub fn has_written(&self) -> bool {
-        self.condemned > 0 || self.deleted.count > 0
+        self.condemned > 0 || self.deleted.count > 0 || self.emptied.documents > 0
     }
 
     /// Counts chunks that stay, and names the first.
@@ -179,10 +218,14 @@ impl VaultCollected {
     /// The same for programs.
     pub fn to_json(&self) -> Value {
         let mut told = self.found.to_json();
-        let VaultCollected { condemned, deleted, trash, left, more, .. } = self;
+        let VaultCollected { condemned, deleted, emptied, waits_for, trash, left, more, .. } = self;
+        let Emptied { passed, documents, bytes, .. } = *emptied;
         told["collected"] = json!({
             "condemned": condemned,
             "deleted": amount(deleted),
+            "emptied": amount(&Amount { count: documents, bytes }),
+            "passed": passed,
+            "waits_for": waits_for,
             "trash": trash.to_json(),
             "left": named(left, |(id, why)| json!({"chunk": cut(id), "why": cut(why)})),
             "more": more,

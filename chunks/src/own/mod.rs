@@ -29,7 +29,7 @@ pub use census::{Amount, BrokenFile, Census, CensusOptions, Files, Named};
 pub use collect::{VaultCollectOptions, VaultCollected, collect_vault};
 pub use diagnosis::{Behind, Diagnosis};
 pub use trash::{TRASH_ADVICE, Trash};
-pub use would_collect::WouldCollect;
+pub use would_collect::{WouldCollect, would_collect_vault};
 
 /// Number of characters of the longest text from a vault in an answer.
 const LONGEST: usize = 200;

@@ -21,7 +21,7 @@ pub struct Trash {
     pub condemned: u64,
     /// Chunks that were deleted and whose text is in the trash.
     pub deleted: Amount,
-    /// Number of those that a file named and that could not be brought back. The log and a check say why.
+    /// Number of those in the trash that a file named and that could not be brought back. The log and a check say why.
     pub not_revived: u64,
     /// Number of rows that cannot be read.
     pub unreadable: u64,

@@ -7,15 +7,20 @@
 //! Source: `docs/specs_garbage_collection.md` in obsidian-livesync, for a device; here more is kept, see `past`.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use kv_api::Database;
+use model::{ConflictPolicy, Documents, Passed, Seq};
 use serde_json::{Value, json};
 
 use super::census::{BrokenFile, Census, CensusOptions};
+use super::ids::hash;
 use super::json::{amount, named, text};
 use super::{cut, titles};
 use crate::ChunkStore;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, StoreError};
 use crate::livesync::{Device, MILESTONE};
+use crate::store::PeerStore;
 
 /// Number of chunks that the JSON names.
 const NAMED_CHUNKS: usize = 100;
@@ -27,6 +32,8 @@ pub struct WouldCollect {
     pub census: Census,
     /// Why nothing could be removed now, in sentences; empty if nothing stands in the way.
     pub holds: Vec<String>,
+    /// Why nothing could leave the trash now, besides those, in sentences.
+    pub trash_holds: Vec<String>,
     /// The devices that would have to connect, and to send what they have, before a condemned chunk is removed.
     pub devices: Vec<Device>,
     /// The ids of those of which it is unknown what they have seen.
@@ -83,6 +90,18 @@ impl ChunkStore {
             }
             holds.push(sentence);
         }
+        let mut trash_holds = Vec::new();
+        let differing = milestone.differences.iter().filter(|found| found.must_match);
+        let differing: Vec<&str> = differing.map(|found| found.setting.as_str()).collect();
+        if !differing.is_empty() || milestone.incompatible {
+            trash_holds.push(format!(
+                "LiveSync may refuse to replicate on some devices, which have noted all the same that they have connected: {}",
+                match milestone.incompatible {
+                    true => "they have no form of chunks in common. Let each have a current plugin".into(),
+                    false => format!("these settings differ: {}. Choose one value on every device", differing.join(", ")),
+                }
+            ));
+        }
         let devices = milestone.devices;
         let silent = self.silent(&devices).await?;
         if census.files.unknown_past.count > 0 {
@@ -126,8 +145,84 @@ impl ChunkStore {
                 census.files.sealed
             ));
         }
-        Ok(WouldCollect { census, holds, devices, silent })
+        let on_demand: Vec<&Device> = devices.iter().filter(|device| device.fetches_on_demand != Some(false)).collect();
+        if !on_demand.is_empty() {
+            trash_holds.push(format!(
+                "these devices keep chunks that were deleted, or have not said that they do not: {}. Switch off \"Fetch \
+                 chunks on demand\" in LiveSync on each, and let it connect",
+                titles(on_demand)
+            ));
+        } else if milestone.joins_on_demand != Some(false) {
+            // It is in no list yet.
+            trash_holds.push(format!(
+                "the settings that LiveSync offers to a device which joins let it fetch chunks on demand, or do not say: it \
+                 would not learn what is deleted. Set \"readChunksOnline\" to false under \"PREFERRED\" in \
+                 the \"tweak_values\" of \"{MILESTONE}\""
+            ));
+        }
+        Ok(WouldCollect { census, holds, trash_holds, devices, silent })
     }
+}
+
+/// Number of revisions that a branch must remember for text to leave the trash.
+const LEAST_REVS_LIMIT: u32 = 10;
+
+/// What a collection of a vault in a database of this process would do. As [`ChunkStore::would_collect`], and with what
+/// the settings of the database hold in the trash.
+///
+/// # Errors
+/// Those of [`ChunkStore::would_collect`].
+pub async fn would_collect_vault<D: Database>(
+    documents: &Documents<D>,
+    options: CensusOptions,
+    progress: impl FnMut(u64) + Send,
+) -> Result<WouldCollect> {
+    let chunks = ChunkStore::new(Arc::new(PeerStore::local(documents.clone())));
+    let mut found = chunks.would_collect(options, progress).await?;
+    let info = documents.info().await.map_err(StoreError::from)?;
+    if info.conflicts == ConflictPolicy::LastWriteWins {
+        found.trash_holds.push(
+            "the last write wins in this database (`conflicts=last-write-wins`), so it could not ask a device for text that \
+             has left the trash"
+                .into(),
+        );
+    }
+    if info.revs_limit < LEAST_REVS_LIMIT {
+        found.trash_holds.push(format!(
+            "`_revs_limit` is {}: the database may forget which text it has deleted. Set it to {LEAST_REVS_LIMIT} or more",
+            info.revs_limit
+        ));
+    }
+    Ok(found)
+}
+
+impl WouldCollect {
+    /// The sequence that all devices had passed when they last connected, with a digest of their ids. `None` if that is
+    /// unknown, or does not show that they know of all deletions before it.
+    pub(super) fn passed(&self) -> Option<Passed> {
+        if !self.trash_holds.is_empty() || !self.silent.is_empty() {
+            return None;
+        }
+        let ids: BTreeSet<&str> = self.devices.iter().map(|device| device.id.as_str()).collect();
+        let clients = hash(&json!(ids).to_string());
+        Some(Passed { seq: self.least()?, clients })
+    }
+
+    /// The least sequence at which a device last connected.
+    fn least(&self) -> Option<Seq> {
+        let progress = self.devices.iter().map(sequence).collect::<Option<Vec<Seq>>>()?;
+        progress.into_iter().min()
+    }
+
+    /// Those devices that connected least recently, by their sequences.
+    pub(super) fn last_to_pass(&self) -> Vec<&Device> {
+        let least = self.least();
+        self.devices.iter().filter(|device| sequence(device) == least).collect()
+    }
+}
+
+fn sequence(device: &Device) -> Option<Seq> {
+    device.progress.as_ref()?.parse().ok()
 }
 
 impl WouldCollect {
@@ -159,6 +254,7 @@ impl WouldCollect {
             "damaged": named(damaged, |what| json!(what)),
             "damaged_and_needed": damaged_needed,
             "holds": self.holds,
+            "trash_holds": self.trash_holds,
             "devices": self.devices.iter().map(device).collect::<Vec<_>>(),
             "passes": passes,
         })

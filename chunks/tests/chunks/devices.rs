@@ -2,19 +2,31 @@
 //! tombstones, and sends only what the server does not know. A device that goes back to an old version writes the file
 //! alone if the chunks are live in its own database; otherwise it writes them again, as LiveSync does from the file.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use chunks::store::{Body, DocumentStore, Edit, Leaf};
+use kv_api::AnyDatabase;
+use model::{Documents, RevId};
 use serde_json::json;
 
 use crate::support::World;
 
 pub(crate) const MILESTONE: &str = "_local/obsydian_livesync_milestone";
 
+/// A database that replicates.
+#[derive(Clone)]
+pub(crate) struct Replica {
+    pub(crate) store: Arc<dyn DocumentStore>,
+    documents: Documents<AnyDatabase>,
+}
+
 /// A device: its database, and how far it has replicated.
 pub(crate) struct Device {
-    pub(crate) store: Arc<dyn DocumentStore>,
+    pub(crate) store: Replica,
+    /// Whether it pulls no documents of chunks, and so no tombstones of them either.
+    pub(crate) on_demand: bool,
     pushed: Option<String>,
     pulled: Option<String>,
 }
@@ -67,15 +79,21 @@ pub(crate) async fn lost(store: &dyn DocumentStore, files: usize) -> Vec<String>
     places.into_iter().zip(found).filter(|(_, leaves)| leaves.is_empty()).map(|(place, _)| place).collect()
 }
 
-/// Replicates what changed since a sequence. Revisions that are known change nothing.
-async fn replicate(from: &dyn DocumentStore, to: &dyn DocumentStore, since: &mut Option<String>) {
+/// Replicates what changed since a sequence, or only files: what the target asks for by `_revs_diff`.
+async fn replicate(from: &Replica, to: &Replica, since: &mut Option<String>, without_chunks: bool) {
+    let rev = |leaf: &Leaf| leaf.rev.parse::<RevId>().unwrap();
     loop {
         let changes = from.changes(since.as_deref(), 50).await.unwrap();
-        let ids: Vec<String> = changes.rows.into_iter().map(|row| row.id).collect();
+        let mut ids: Vec<String> = changes.rows.into_iter().map(|row| row.id).collect();
+        ids.retain(|id| !without_chunks || !id.starts_with("h:"));
         let all = from.leaves(&ids, true).await.unwrap();
+        let asked = ids.iter().cloned().zip(all.iter().map(|leaves| leaves.iter().map(rev).collect()));
+        let missing = to.documents.revs_diff(asked.collect()).await.unwrap();
+        let missing: BTreeMap<String, Vec<RevId>> = missing.into_iter().map(|diff| (diff.id, diff.missing)).collect();
         let leaves =
             ids.into_iter().zip(all).flat_map(|(id, leaves)| leaves.into_iter().map(move |one| (id.clone(), one)));
-        to.graft(leaves.collect()).await.unwrap();
+        let wanted = |(id, leaf): &(String, Leaf)| missing.get(id).is_some_and(|revs| revs.contains(&rev(leaf)));
+        to.graft(leaves.filter(wanted).collect()).await.unwrap();
         *since = Some(changes.last_seq);
         if !changes.more {
             return;
@@ -83,17 +101,36 @@ async fn replicate(from: &dyn DocumentStore, to: &dyn DocumentStore, since: &mut
     }
 }
 
+impl Replica {
+    /// A new database.
+    pub(crate) async fn new(world: &World, name: &str) -> Replica {
+        Replica { store: world.database(name).await, documents: world.documents(name).await }
+    }
+}
+
+impl Deref for Replica {
+    type Target = dyn DocumentStore;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.store
+    }
+}
+
 impl Device {
     pub(crate) async fn new(world: &World, name: &str) -> Device {
-        Device { store: world.database(name).await, pushed: None, pulled: None }
+        Device { store: Replica::new(world, name).await, on_demand: false, pushed: None, pulled: None }
     }
 
-    pub(crate) async fn sync(&mut self, server: &dyn DocumentStore, pull_first: bool) {
+    pub(crate) async fn pull(&mut self, server: &Replica) {
+        replicate(server, &self.store, &mut self.pulled, self.on_demand).await;
+    }
+
+    pub(crate) async fn sync(&mut self, server: &Replica, pull_first: bool) {
         if pull_first {
-            replicate(server, &*self.store, &mut self.pulled).await;
+            self.pull(server).await;
         }
-        replicate(&*self.store, server, &mut self.pushed).await;
-        replicate(server, &*self.store, &mut self.pulled).await;
+        replicate(&self.store, server, &mut self.pushed, false).await;
+        self.pull(server).await;
     }
 
     pub(crate) async fn has(&self, chunk: &str) -> bool {

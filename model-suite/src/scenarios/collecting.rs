@@ -16,29 +16,31 @@ use super::index_oracle::design;
 use crate::stage::*;
 
 /// Subspaces of the trash, and of its bodies.
-const TRASH: u8 = 20;
-const TRASH_DOCS: u8 = 21;
+pub(super) const TRASH: u8 = 20;
+pub(super) const TRASH_DOCS: u8 = 21;
+/// Subspace of documents whose text has ended.
+pub(super) const ENDED: u8 = 23;
 
 /// No time of grace.
-const NOW: u64 = 0;
+pub(super) const NOW: u64 = 0;
 /// Longer ago than anything.
-const LONG: u64 = u64::MAX;
+pub(super) const LONG: u64 = u64::MAX;
 
-fn file(id: &str, chunks: &[&str]) -> Edit {
+pub(super) fn file(id: &str, chunks: &[&str]) -> Edit {
     edit(id, &format!(r#"{{"path":"{id}","children":{chunks:?}}}"#))
 }
 
-fn ids(ids: &[&str]) -> Vec<String> {
+pub(super) fn ids(ids: &[&str]) -> Vec<String> {
     ids.iter().map(ToString::to_string).collect()
 }
 
 /// The body of a document, if it is live.
-async fn read<D: Database>(documents: &Documents<D>, id: &str) -> Option<String> {
+pub(super) async fn read<D: Database>(documents: &Documents<D>, id: &str) -> Option<String> {
     documents.get(id, &GetOptions::default()).await.ok().map(|found| found.body.as_str().to_owned())
 }
 
 /// Condemns documents in one collection, and deletes them in the next. Returns how many were deleted.
-async fn collect<D: Database>(documents: &Documents<D>, chunks: &[&str]) -> u64 {
+pub(super) async fn collect<D: Database>(documents: &Documents<D>, chunks: &[&str]) -> u64 {
     let first = documents.begin_collection().await.unwrap();
     documents.condemn(first, &ids(chunks)).await.unwrap();
     let second = documents.begin_collection().await.unwrap();
@@ -46,11 +48,11 @@ async fn collect<D: Database>(documents: &Documents<D>, chunks: &[&str]) -> u64 
 }
 
 /// What the trash has, and whether it was deleted.
-async fn trash<D: Database>(documents: &Documents<D>) -> Vec<(String, bool)> {
+pub(super) async fn trash<D: Database>(documents: &Documents<D>) -> Vec<(String, bool)> {
     documents.trash(None, 100).await.unwrap().documents.into_iter().map(|one| (one.id, one.trashed.is_some())).collect()
 }
 
-async fn of<D: Database>(engine: D) -> Documents<D> {
+pub(super) async fn of<D: Database>(engine: D) -> Documents<D> {
     layer(engine).await.database("db").await.unwrap()
 }
 
@@ -659,7 +661,12 @@ pub(crate) async fn a_trash_moves_with_its_database(stage: Stage) {
     let (from, to) = (at("a").await, at("b").await);
     let documents = from.create_database("db", CreateOptions::default()).await.unwrap();
     documents.put(edit("h:a", r#"{"data":"a"}"#)).await.unwrap();
-    assert_eq!(collect(&documents, &["h:a"]).await, 1);
+    let ended = documents.put(edit("h:ended", r#"{"data":"ended"}"#)).await.unwrap();
+    assert_eq!(collect(&documents, &["h:a", "h:ended"]).await, 2);
+    let last = documents.info().await.unwrap().update_seq.seq;
+    for gone in [0, 1] {
+        assert_eq!(super::emptying::empty(&documents, &["h:ended"], last, NOW).await.documents, gone);
+    }
     let options = RelocateOptions { verify: true, ..RelocateOptions::default() };
     let report = relocate(&from, &to, "db", &options, |_| ControlFlow::Continue(())).await.unwrap();
     assert!(report.moved && report.is_same(), "{report:?}");
@@ -667,6 +674,9 @@ pub(crate) async fn a_trash_moves_with_its_database(stage: Stage) {
     assert_eq!(trash(&arrived).await, [("h:a".to_owned(), true)]);
     arrived.put(file("f", &["h:a"])).await.unwrap();
     assert_eq!(read(&arrived, "h:a").await.as_deref(), Some(r#"{"data":"a"}"#));
+    // A text that ended is asked for there too.
+    let wanted = arrived.revs_diff(vec![("h:ended".to_owned(), vec![ended.clone()])]).await.unwrap();
+    assert_eq!(wanted.into_iter().map(|diff| diff.missing).collect::<Vec<_>>(), [[ended]]);
     assert_sound(&arrived).await;
 }
 

@@ -14,6 +14,7 @@ pub(crate) mod contents;
 pub(crate) mod costs;
 pub(crate) mod damage;
 pub(crate) mod economy;
+pub(crate) mod emptying;
 pub(crate) mod events;
 pub(crate) mod feed;
 pub(crate) mod finding;

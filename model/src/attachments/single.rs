@@ -71,8 +71,7 @@ impl<D: Database> Documents<D> {
             return found;
         }
         // The body of a replaced revision is missing too, but its edit is a conflict, which clients retry.
-        let unknown = self.revs_diff(vec![(id.to_owned(), vec![rev.clone()])]).await?;
-        Err(if unknown.is_empty() { Error::conflict() } else { ErrorKind::MissingRev.into() })
+        Err(if self.is_known(id, rev).await? { Error::conflict() } else { ErrorKind::MissingRev.into() })
     }
 }
 

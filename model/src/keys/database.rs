@@ -38,11 +38,13 @@ pub(crate) enum Subspace {
     ReplacedDocs,
     Trash,
     TrashDocs,
+    Passed,
+    Ended,
 }
 
 impl Subspace {
     /// All subspaces, in key order.
-    pub(crate) const ALL: [Subspace; 22] = [
+    pub(crate) const ALL: [Subspace; 24] = [
         Subspace::Instance,
         Subspace::Security,
         Subspace::Last,
@@ -65,6 +67,8 @@ impl Subspace {
         Subspace::ReplacedDocs,
         Subspace::Trash,
         Subspace::TrashDocs,
+        Subspace::Passed,
+        Subspace::Ended,
     ];
 
     /// The first element of the subspace's keys.
@@ -129,6 +133,10 @@ pub(crate) enum DatabaseKey<'a> {
     Trash(&'a str),
     /// The body of a document in the trash. Its parts are below this key.
     TrashDoc(&'a str),
+    /// What every client has passed, and since when.
+    Passed,
+    /// A document whose text has left the trash.
+    Ended(&'a str),
     /// All winners.
     AllDocs,
     /// The winner of a live document.
@@ -220,6 +228,8 @@ pub(super) const REPLACED: u64 = Subspace::Replaced.number();
 pub(super) const REPLACED_DOCS: u64 = Subspace::ReplacedDocs.number();
 pub(super) const TRASH: u64 = Subspace::Trash.number();
 const TRASH_DOCS: u64 = Subspace::TrashDocs.number();
+const PASSED: u64 = Subspace::Passed.number();
+const ENDED: u64 = Subspace::Ended.number();
 
 /// The elements after [`VIEWS`]: the groups by signature, and the rows of each group.
 pub(super) const VIEW_GROUPS: u64 = 0;
@@ -319,6 +329,8 @@ impl DatabaseKeys {
             }
             DatabaseKey::Trash(id) => push_id(out, TRASH, id),
             DatabaseKey::TrashDoc(id) => push_id(out, TRASH_DOCS, id),
+            DatabaseKey::Passed => tuple::append_u64(out, PASSED),
+            DatabaseKey::Ended(id) => push_id(out, ENDED, id),
             DatabaseKey::AllDocs => tuple::append_u64(out, ALL_DOCS),
             DatabaseKey::AllDoc(id) => push_id(out, ALL_DOCS, id),
             DatabaseKey::Locals => tuple::append_u64(out, LOCAL),

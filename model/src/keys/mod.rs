@@ -37,6 +37,8 @@
 //!                     ├ (19, DocID, NotDeleted, RevPosition, RevHash, …)    their bodies
 //!                     ├ (20, DocID)                                         condemned, or in the trash
 //!                     ├ (21, DocID[, Part])                                 bodies in the trash
+//!                     ├ (22)                                                what every client has passed
+//!                     ├ (23, DocID)                                         its text has left the trash
 //!                     └ (24 to 27, …)                                       rows of 4 to 7 that a repair moved
 //! ```
 //!

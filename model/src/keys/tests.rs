@@ -47,6 +47,8 @@ fn keys_are_the_tuples_that_are_drawn() {
         (keys.key(DatabaseKey::Purge(70_000)), pack(&(4, 300, 15, 70_000))),
         (keys.key(DatabaseKey::Trash(id)), pack(&(4, 300, 20, id))),
         (keys.key(DatabaseKey::TrashDoc(id)), pack(&(4, 300, 21, id))),
+        (keys.key(DatabaseKey::Passed), pack(&(4, 300, 22))),
+        (keys.key(DatabaseKey::Ended(id)), pack(&(4, 300, 23, id))),
         (keys.key(DatabaseKey::NextViewGroup), pack(&(4, 300, 16))),
         (keys.key(DatabaseKey::ViewGroup(&[8; 16])), pack(&(4, 300, 16, 0, TupleBytes::from(&[8; 16][..])))),
         (keys.key(DatabaseKey::ViewRows(7)), pack(&(4, 300, 16, 1, 7))),
@@ -138,7 +140,7 @@ fn subspaces_are_numbered_in_their_order() {
     for (at, subspace) in (0u64..).zip(Subspace::ALL) {
         assert_eq!(subspace.number(), at);
     }
-    assert_eq!(Subspace::ALL.last(), Some(&Subspace::TrashDocs), "the last one of the enum");
+    assert_eq!(Subspace::ALL.last(), Some(&Subspace::Ended), "the last one of the enum");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::read::batch::Batch;
 use crate::read::winner::TreePart;
 use crate::rows::branch::{self, Branch};
 use crate::rows::revid::RevId;
+use crate::write::ended;
 
 /// Number of documents read in one transaction.
 const DOCUMENTS_AT_ONCE: usize = 500;
@@ -29,7 +30,8 @@ pub struct RevsDiff {
 
 impl<D: Database> Documents<D> {
     /// The unknown revisions among the given ones. Documents whose revisions are all known are left out. All revisions
-    /// of a damaged document count as unknown: a client that sends them then gets the error.
+    /// of a damaged document count as unknown: a client that sends them then gets the error. So do older revisions of a
+    /// document whose text is in the [trash](Self::trash) or has left it: a client that has one should send it.
     ///
     /// # Errors
     /// 404 if the database is gone.
@@ -42,15 +44,31 @@ impl<D: Database> Documents<D> {
                     let instance = self.instance(&transaction, Read::Snapshot);
                     let trees: Vec<_> =
                         some.iter().map(|(id, _)| TreePart::Whole.read(&transaction, self.keys(), id)).collect();
-                    instance.await?;
-                    let (mut found, mut batch) = (Vec::new(), Batch::of(some.len()));
+                    let instance = instance.await?;
+                    let (mut read, mut batch) = (Vec::with_capacity(some.len()), Batch::of(some.len()));
                     for ((id, revs), tree) in some.iter().zip(trees) {
                         if batch.is_full() {
                             break;
                         }
                         let tree = alone(tree.await)?;
                         batch.add(tree.iter().flatten().map(Branch::row_bytes).sum());
-                        let diff = tree.and_then(|tree| diff(id, revs, &tree));
+                        let is_asked = |tree: &[Branch]| {
+                            let is_leaf = |rev: &RevId| tree.iter().any(|branch| branch.leaf.rev == *rev);
+                            ended::is_hidden(&instance, tree) && !revs.iter().all(is_leaf)
+                        };
+                        let has_ended = match &tree {
+                            Ok(tree) if is_asked(tree) => Some(self.has_ended(&transaction, id, Read::Snapshot)),
+                            _ => None,
+                        };
+                        read.push((id, revs, tree, has_ended));
+                    }
+                    let mut found = Vec::new();
+                    for (id, revs, tree, has_ended) in read {
+                        let has_ended = match has_ended {
+                            Some(has_ended) => has_ended.await?,
+                            None => false,
+                        };
+                        let diff = tree.and_then(|tree| diff(id, revs, &tree, has_ended));
                         found.extend(alone(diff)?.unwrap_or_else(|_| missing(id, revs, &HashSet::new(), &[])));
                     }
                     Ok((found, batch.items()))
@@ -61,10 +79,21 @@ impl<D: Database> Documents<D> {
         }
         Ok(diffs)
     }
+
+    /// Whether a document has a revision, as a leaf or before one.
+    pub(crate) async fn is_known(&self, id: &str, rev: &RevId) -> Result<bool> {
+        let tree = self.read(|transaction| TreePart::Whole.read(&transaction, self.keys(), id)).await?;
+        Ok(branch::known(&tree, [rev])?.contains(rev))
+    }
 }
 
-fn diff(id: &str, revs: &[RevId], tree: &[Branch]) -> Result<Option<RevsDiff>> {
-    Ok(missing(id, revs, &branch::known(tree, revs)?, tree))
+/// `has_ended` is whether the text of the document is in the trash or has [ended](ended): only its leaves are known then.
+fn diff(id: &str, revs: &[RevId], tree: &[Branch], has_ended: bool) -> Result<Option<RevsDiff>> {
+    let mut known = branch::known(tree, revs)?;
+    if has_ended {
+        known.retain(|rev| tree.iter().any(|branch| branch.leaf.rev == **rev));
+    }
+    Ok(missing(id, revs, &known, tree))
 }
 
 fn missing(id: &str, revs: &[RevId], known: &HashSet<&RevId>, tree: &[Branch]) -> Option<RevsDiff> {

@@ -10,6 +10,7 @@ pub(crate) mod change_row;
 pub(crate) mod etf;
 pub(crate) mod id_set;
 pub(crate) mod instance;
+pub(crate) mod passed_row;
 pub(crate) mod revid;
 pub(crate) mod row;
 pub(crate) mod settings;

@@ -113,6 +113,10 @@ impl<'a, T: Transaction> Writer<'a, T> {
             self.keys.write(&mut self.begin, DatabaseKey::Change(winner_info.seq));
             self.transaction.clear_unguarded(&self.begin);
         }
+        if self.instance.collections > 0 && plan.ends_deletion() {
+            self.keys.write(&mut self.begin, DatabaseKey::Ended(id));
+            self.transaction.clear_unguarded(&self.begin);
+        }
 
         self.stats.edits += 1;
         // A transaction has far fewer documents than sixteen bits can count.

@@ -16,7 +16,8 @@
 //!
 //! An edit whose list cannot be read clears no row. It ends the collection that runs, and the next census refuses.
 //!
-//! Nothing is removed from the trash, except by who [purges](crate::Documents::purge) the last leaf of a document.
+//! What leaves the trash without being revived: what every client has [passed](super::empty_trash), and what somebody
+//! [purges](crate::Documents::purge) with the last leaf of its document.
 //!
 //! Invariants: only the last collection that began writes. Each step is one transaction for each batch, so a collection
 //! that ends anywhere leaves a consistent state, and the next one goes on.
@@ -25,7 +26,7 @@ use std::collections::BTreeSet;
 
 use json::JsonText;
 use kv_api::keys::key_after;
-use kv_api::{Bytes, Database, RangeRequest, Read, RetryError, Transaction};
+use kv_api::{Bytes, Database, RangeRequest, Read, RetryError, Transaction, TransactionOption};
 
 use super::attempt::{Attempt, MissingStub};
 use super::draft::Turn;
@@ -56,7 +57,7 @@ const ROWS_BYTES: usize = 1_000;
 /// A collection that began before its census, which may condemn and delete. No run that read its documents earlier has
 /// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Collection(u64);
+pub struct Collection(pub(super) u64);
 
 /// A collection that may condemn. One that began after its census may do no more: documents may have been named since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +136,9 @@ impl<D: Database> Documents<D> {
     }
 
     async fn begin(&self) -> Result<u64> {
-        let change = |_, instance: Instance| async move {
+        let change = |transaction: D::Transaction, instance: Instance| async move {
+            // On a full disk, too: the trash is emptied by it.
+            transaction.set_option(TransactionOption::BypassStorageQuota);
             // An even number: an edit that ends the collection adds one.
             let collections = (instance.collections | 1) + 1;
             Ok((collections, Some(Instance { collections, ..instance })))
@@ -377,6 +380,7 @@ impl<D: Database> Documents<D> {
                 let condemned = rows.iter().filter(|(_, row)| matches!(row, Ok(TrashRow { trashed: None, .. })));
                 let condemned: Vec<&String> = condemned.map(|(id, _)| id).collect();
                 condemned.iter().for_each(|id| clear_row(&transaction, self.keys(), id));
+                transaction.set_option(TransactionOption::BypassStorageQuota);
                 Ok(if condemned.is_empty() { Outcome::ReadOnly(()) } else { Outcome::Write(()) })
             };
             self.shared.guard.run(run).await?;
@@ -393,12 +397,12 @@ impl<D: Database> Documents<D> {
     }
 
     /// The time this long ago, in milliseconds since 1970.
-    fn ago(&self, age_ms: u64) -> u64 {
+    pub(super) fn ago(&self, age_ms: u64) -> u64 {
         self.shared.guard.environment.now_ms().saturating_sub(age_ms)
     }
 
     /// Checks that this collection may write: it is the last one that began, and nothing ended it.
-    async fn collecting(&self, transaction: &D::Transaction, collection: u64) -> Result<Instance> {
+    pub(super) async fn collecting(&self, transaction: &D::Transaction, collection: u64) -> Result<Instance> {
         let instance = self.instance(transaction, Read::Serializable).await?;
         match instance.collections {
             last if last == collection => Ok(instance),
@@ -427,7 +431,7 @@ impl<D: Database> Documents<D> {
 }
 
 /// The ids without repetitions, in order.
-fn distinct(ids: &[String]) -> Result<Vec<String>> {
+pub(super) fn distinct(ids: &[String]) -> Result<Vec<String>> {
     if let Some(id) = ids.iter().find(|id| id.starts_with('_')) {
         return Err(Error::bad_request(format!("{id:?} cannot be collected: only ordinary documents are.")));
     }

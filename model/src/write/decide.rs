@@ -6,6 +6,7 @@ use kv_api::{Database, Read, TransactionExt};
 
 use super::attempt::{Attempt, Decisions, TARGET_BYTES};
 use super::draft::Draft;
+use super::ended;
 use super::interactive::{self, FirstDecision};
 use super::merge::{self, Incoming};
 use super::plan::{Decided, Plan};
@@ -89,7 +90,7 @@ impl<'e, D: Database> Attempt<'_, 'e, D> {
             });
             Box::pin(self.look_up_replicated_stubs(known.collect())).await?;
         }
-        let mut decided = Vec::with_capacity(documents.len());
+        let (mut decided, mut hidden) = (Vec::with_capacity(documents.len()), Vec::new());
         for (edits, known) in documents.into_iter().zip(known) {
             let drafts = &drafts[edits.clone()];
             let id = drafts[0].edit.id.as_str();
@@ -98,8 +99,24 @@ impl<'e, D: Database> Attempt<'_, 'e, D> {
                 let (rev, history) = (draft.leaf().ok()?.rev, draft.edit.incoming().ok()?);
                 Some(Incoming { edit: draft.edit, place, rev, history })
             });
+            let tree = match &known {
+                Ok(tree) if ended::is_hidden(&instance, tree) && drafts.iter().any(|draft| !draft.edit.deleted) => {
+                    Some(tree.clone())
+                }
+                _ => None,
+            };
             let plan = known.and_then(|known| merge::merge(&instance, incoming.collect(), known));
+            if let (Ok(None), Some(tree)) = (&plan, tree) {
+                hidden.push((decided.len(), tree, self.documents.has_ended(transaction, id, Read::Serializable)));
+            }
             decided.push(Decided { id, drafts: edits, plan: plan.map_err(|damage| damage.of_document(id)) });
+        }
+        for (place, tree, has_ended) in hidden {
+            if has_ended.await? {
+                let Decided { id, drafts: edits, plan } = &mut decided[place];
+                let again = ended::write_again(&instance, &drafts[edits.clone()], tree);
+                *plan = again.map_err(|damage| damage.of_document(id));
+            }
         }
         Ok(Decisions { instance, documents: decided })
     }

@@ -156,6 +156,11 @@ impl<'e> Draft<'e> {
         made.insert(Made { parent: parent.cloned(), leaf }).leaf.clone()
     }
 
+    /// The leaf that the edit would make over a parent, though it is a replicated one.
+    pub(super) fn leaf_over(&self, parent: &RevId) -> Result<Leaf> {
+        self.revision(Some(parent), &mut etf::Term::default())
+    }
+
     /// The leaf of the last draft.
     pub(super) fn leaf(&self) -> Result<Leaf> {
         let missing = || Err(Error::corrupt("an edit that was not drafted"));

@@ -241,7 +241,14 @@ fn descends(branch: &Branch, rev: &RevId) -> Result<bool> {
     Ok(ancestor.is_some_and(|hash| hash == *rev.hash()))
 }
 
-fn extend(instance: &Instance, edit: &Edit, target: Branch, leaf: Leaf, others: Vec<Branch>) -> Result<Plan> {
+/// Writes over a leaf. `others` are the branches that may win beside the new leaf, and one that has its revision.
+pub(super) fn extend(
+    instance: &Instance,
+    edit: &Edit,
+    target: Branch,
+    leaf: Leaf,
+    others: Vec<Branch>,
+) -> Result<Plan> {
     let limit = instance.revs_limit.saturating_sub(1) as usize;
     let ancestors = target.ancestors.of_child(target.leaf.rev.hash(), limit)?;
     let replaced = target.leaf.clone();

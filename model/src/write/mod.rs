@@ -22,6 +22,8 @@ mod decide;
 mod draft;
 pub(crate) mod edit;
 mod edits;
+mod empty_trash;
+pub(crate) mod ended;
 mod group;
 mod indexes;
 mod interactive;
@@ -68,6 +70,7 @@ use verdicts::Verdicts;
 
 pub use collect::{COLLECTED_AT_ONCE, Collection, Condemned, Condemning, Discarded, InTrash, TrashPage};
 pub use edits::{Begun, Edits, Token};
+pub use empty_trash::Emptied;
 pub use rewrite::{REWRITE_JOBS, Rewriting};
 pub use stem::Stemming;
 
@@ -259,7 +262,8 @@ pub(crate) fn write_kept<T: Transaction>(
         return;
     }
     let branches = kept.len() as u64;
-    let plan = Plan { removed: Vec::new(), added: Vec::new(), changed: kept, winner, branches, before: None };
+    let (removed, added) = (Vec::new(), Vec::new());
+    let plan = Plan { removed, added, changed: kept, winner, branches, before: None, brings_back: false };
     let mut writer = Writer::new(transaction, keys, instance, 1, Vec::new());
     writer.apply(0, id, &plan, 0..0, Vec::new());
     writer.finish();

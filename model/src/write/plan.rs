@@ -87,9 +87,17 @@ pub(crate) struct Plan {
     pub(crate) branches: u64,
     /// The previous winner.
     pub(crate) before: Option<(Leaf, WinnerInfo)>,
+    /// Whether it writes a text [again](super::ended), which may be in the trash.
+    pub(crate) brings_back: bool,
 }
 
 impl Plan {
+    /// Whether a deleted document lives afterwards.
+    pub(crate) fn ends_deletion(&self) -> bool {
+        let was_deleted = self.before.as_ref().is_some_and(|(leaf, _)| !leaf.not_deleted);
+        was_deleted && self.winner.as_ref().is_some_and(|leaf| leaf.not_deleted)
+    }
+
     /// Whether the plan adds or removes leaves with attachments.
     pub(crate) fn has_attachments(&self) -> bool {
         self.removed.iter().any(|branch| branch.attachments) || self.added.iter().any(|new| new.attachments)
@@ -130,7 +138,7 @@ impl Plan {
             *fate == Fate::Lengthened || branch.winner_info.is_some() || Some(&branch.leaf) == winner.as_ref()
         });
         let changed = stay.into_iter().map(|(branch, _)| branch).collect();
-        Ok(Plan { removed, added, changed, winner, branches, before })
+        Ok(Plan { removed, added, changed, winner, branches, before, brings_back: false })
     }
 }
 

@@ -53,8 +53,8 @@ impl<D: Database> Documents<D> {
                 })
                 .collect();
             let instance = instance.await?;
-            let mut trash = BTreeMap::new();
-            if instance.collections > 0 {
+            let (mut trash, is_collected) = (BTreeMap::new(), instance.collections > 0);
+            if is_collected {
                 let ids: Vec<String> = units.iter().map(|unit| unit.id.to_owned()).collect();
                 trash = self.trash_rows(&transaction, &ids).await?;
             }
@@ -88,7 +88,12 @@ impl<D: Database> Documents<D> {
             let prepared = attempt.prepare(Decisions { instance, documents: decided }).await?;
             let (decided, _) = attempt.apply(prepared).await?;
             for Decided { id, plan, .. } in &decided {
-                if matches!(plan, Ok(Some(plan)) if plan.winner.is_none()) && trash.contains_key(*id) {
+                if !is_collected || !matches!(plan, Ok(Some(plan)) if plan.winner.is_none()) {
+                    continue;
+                }
+                // Nothing ended of a document that is written here after this.
+                transaction.clear(&keys.key(DatabaseKey::Ended(id)));
+                if trash.contains_key(*id) {
                     clear_row(&transaction, keys, id);
                 }
             }

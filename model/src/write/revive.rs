@@ -210,6 +210,9 @@ impl<D: Database> Attempt<'_, '_, D> {
             for new in plan.added.iter().filter(|new| new.leaf.not_deleted) {
                 are_all &= add_named(one.id, &edits[new.edit].edit.body, &mut named);
             }
+            if plan.brings_back {
+                named.insert(one.id.to_owned());
+            }
             own.insert(one.id, (place, plan.winner.as_ref().is_some_and(|leaf| leaf.not_deleted)));
         }
         let mut reviving = Reviving::default();

@@ -7,6 +7,7 @@ use chunks::vault::shown;
 use chunks::{Amount, CensusOptions, VaultCollectOptions, WouldCollect};
 use clap::Args;
 use indicatif::{DecimalBytes, HumanCount};
+use model::Passed;
 use serde_json::Value;
 
 use super::progress::{self, Unit};
@@ -25,7 +26,8 @@ const TAKEN_BYTES: usize = TAKEN * 100;
 /// Remove the chunks in LiveSync's own form that no file needs.
 ///
 /// A run condemns them; a run after the grace period deletes them into a trash. A file that names one again brings it
-/// back, also from the trash. Nothing is done where the command cannot be sure, for example
+/// back, also from the trash. With --trash, text leaves the trash when all devices have connected after its deletion,
+/// know of it, and this second period has passed since. Nothing is done where the command cannot be sure, for example
 /// because a list of chunks cannot be read: it says why, and its exit status is 1.
 #[derive(Debug, Args)]
 pub(super) struct Collect {
@@ -35,9 +37,13 @@ pub(super) struct Collect {
     /// Minimum time between condemning a chunk and deleting it: 30d, 12h
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "30d")]
     grace: Duration,
+    /// How long the text of a deleted chunk is kept after all devices have connected again: 30d, and 2d at least; by
+    /// default, and with off, it is kept for good
+    #[arg(long, value_name = "TIME")]
+    trash: Option<TimeOrOff>,
     /// Let the server do it now and at intervals from now on: 1d, 12h; off ends that
     #[arg(long, value_name = "TIME", conflicts_with_all = ["dry_run", "json"])]
-    every: Option<Every>,
+    every: Option<TimeOrOff>,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
@@ -45,24 +51,24 @@ pub(super) struct Collect {
     vault: VaultArgs,
 }
 
-/// The time between two collections; `None` for never.
+/// A time; `None` for never.
 #[derive(Clone, Copy, Debug)]
-struct Every(Option<Duration>);
+struct TimeOrOff(Option<Duration>);
 
-impl FromStr for Every {
+impl FromStr for TimeOrOff {
     type Err = humantime::DurationError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
-            "off" => Ok(Every(None)),
-            time => Ok(Every(Some(humantime::parse_duration(time)?))),
+            "off" => Ok(TimeOrOff(None)),
+            time => Ok(TimeOrOff(Some(humantime::parse_duration(time)?))),
         }
     }
 }
 
 impl Collect {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        if let Some(Every(every)) = self.every {
+        if let Some(TimeOrOff(every)) = self.every {
             return self.schedule(every).await;
         }
         if !self.dry_run {
@@ -78,14 +84,31 @@ impl Collect {
         if found.census.is_known() { Ok(()) } else { Err(failure("it is unknown which chunks no file needs")) }
     }
 
+    /// The second period, if there is one.
+    fn trash(&self) -> Result<Option<Duration>, Failure> {
+        let trash = self.trash.and_then(|TimeOrOff(time)| time);
+        let shortest = Duration::from_millis(Passed::SHORTEST_MS);
+        match trash {
+            Some(trash) if trash < shortest => Err(failure(format!(
+                "--trash must be at least {}: within it a device that was cut off sends what it had written",
+                humantime::format_duration(shortest)
+            ))),
+            trash => Ok(trash),
+        }
+    }
+
     async fn schedule(self, every: Option<Duration>) -> Result<(), Failure> {
+        let trash = self.trash()?;
         let source = self.vault.open(IfNoDatabase::Fail).await?.0;
-        let holds = source.schedule_vault(every, self.grace).await?;
+        let (holds, trash_holds) = source.schedule_vault(every, self.grace, trash).await?;
         let mut lines = vec![match every {
             Some(every) => format!("The server collects the chunks every {}", humantime::format_duration(every)),
             None => "The server no longer collects the chunks".to_owned(),
         }];
         tell_holds(&mut lines, holds.iter().map(String::as_str));
+        if trash.is_some() {
+            tell_trash_holds(&mut lines, trash_holds.iter().map(String::as_str));
+        }
         Ok(progress::print(&lines.join("\n"))?)
     }
 
@@ -96,12 +119,13 @@ impl Collect {
                  with --dry-run the passphrase is used",
             ));
         }
+        let trash = self.trash()?;
         let source = self.vault.open(IfNoDatabase::Fail).await?.0;
         let bar = progress::counter(Unit::Documents);
         bar.set_message(format!("reading {}, documents:", self.vault.database));
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let census = CensusOptions { most_named: TAKEN, most_named_bytes: TAKEN_BYTES, ..CensusOptions::default() };
-        let options = VaultCollectOptions { grace_ms: ms(self.grace), census };
+        let options = VaultCollectOptions { grace_ms: ms(self.grace), trash_ms: trash.map(ms), census };
         let done = source.collect_vault(options, |done| bar.set_position(done)).await;
         bar.finish_and_clear();
         let done = done?;
@@ -139,6 +163,19 @@ fn collected(done: &Value) -> String {
         amount(&told["deleted"]),
         amount(&trash["deleted"])
     ));
+    if told["emptied"]["count"].as_u64() > Some(0) {
+        lines.push(format!("{} left the trash for good", amount(&told["emptied"])));
+    }
+    if told["passed"].as_u64() > Some(0) {
+        lines.push(format!("All devices have passed the deletion of {} of them", number(&told["passed"])));
+    }
+    if let Some(devices) = told["waits_for"].as_str() {
+        lines.push(format!("The trash waits for these devices, which connected least recently: {}", shown(devices)));
+    }
+    if trash["deleted"]["count"].as_u64() > Some(0) {
+        let trash_holds = done["trash_holds"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        tell_trash_holds(&mut lines, trash_holds);
+    }
     if trash["not_revived"].as_u64() > Some(0) {
         let count = number(&trash["not_revived"]);
         lines.push(format!("{count} chunks that a file named could not be brought back: `couch-layer check` says why"));
@@ -169,6 +206,11 @@ fn tell_holds<'h>(lines: &mut Vec<String>, holds: impl IntoIterator<Item = &'h s
     }
 }
 
+/// The same of the trash.
+fn tell_trash_holds<'h>(lines: &mut Vec<String>, holds: impl IntoIterator<Item = &'h str>) {
+    lines.extend(holds.into_iter().map(|hold| format!("Nothing leaves the trash now: {}", shown(hold))));
+}
+
 fn report(found: &WouldCollect) -> String {
     let amount = |amount: &Amount| format!("{} chunks ({})", HumanCount(amount.count), DecimalBytes(amount.bytes));
     let census = &found.census;
@@ -191,4 +233,21 @@ fn report(found: &WouldCollect) -> String {
     tell_holds(&mut lines, found.holds.iter().map(String::as_str));
     lines.push("Nothing was removed".into());
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_left_the_trash_is_told() {
+        let amount = |count: u64| json!({"count": count, "bytes": 10 * count});
+        let trash = json!({"condemned": 0, "deleted": amount(3), "not_revived": 0, "unreadable": 0});
+        let done = json!({"referenced": amount(1), "holds": [], "trash_holds": [], "collected": {"condemned": 0,
+            "deleted": amount(0), "emptied": amount(2), "passed": 1, "waits_for": null, "trash": trash}});
+        let told = collected(&done);
+        assert!(told.contains("\n2 chunks (20 B) left the trash for good\nAll devices have passed"), "{told}");
+    }
 }

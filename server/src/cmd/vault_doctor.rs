@@ -93,13 +93,22 @@ fn collections(left: &Value) -> Vec<String> {
     }
     let (every, grace) = (text(&collect["every"]), text(&collect["grace"]));
     lines.push(format!("Collection of chunks: every {every}, {grace} after they are condemned"));
+    if collect["trash"].is_string() {
+        let trash = text(&collect["trash"]);
+        lines.push(format!("  text leaves the trash {trash} after all devices have passed the deletion"));
+    } else {
+        lines.push("  no text leaves the trash".into());
+    }
     let last = &collect["last"];
     let holds = last["holds"].as_array().map(Vec::as_slice).unwrap_or_default();
     if last["at"].is_u64() {
         let done = &last["collected"];
         let counts = done.is_object().then(|| {
             let count = |value: &Value| HumanCount(number(value)).to_string();
-            format!("{} condemned, {} deleted", count(&done["condemned"]), count(&done["deleted"]["count"]))
+            let (condemned, deleted) = (count(&done["condemned"]), count(&done["deleted"]["count"]));
+            let emptied = Some(&done["emptied"]["count"]).filter(|left| number(left) > 0);
+            let emptied = emptied.map(|left| format!(", {} left the trash for good", count(left)));
+            format!("{condemned} condemned, {deleted} deleted{}", emptied.unwrap_or_default())
         });
         let outcome = match (last["error"].as_str(), counts) {
             (Some(error), None) => shown(error).to_string(),
@@ -109,6 +118,17 @@ fn collections(left: &Value) -> Vec<String> {
         };
         lines.push(format!("  last run {}: {outcome}", time(&last["at"])));
         lines.extend(holds.iter().map(|hold| format!("    {}", text(hold))));
+        if number(&deleted["count"]) > 0 {
+            if number(&last["collected"]["passed"]) > 0 {
+                let passed = HumanCount(number(&last["collected"]["passed"]));
+                lines.push(format!("    all devices have passed the deletion of {passed}"));
+            }
+            if last["collected"]["waits_for"].is_string() {
+                lines.push(format!("    the trash waits for {}", text(&last["collected"]["waits_for"])));
+            }
+            let trash_holds = last["trash_holds"].as_array().into_iter().flatten();
+            lines.extend(trash_holds.map(|hold| format!("    nothing leaves the trash: {}", text(hold))));
+        }
     }
     lines
 }

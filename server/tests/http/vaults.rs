@@ -56,16 +56,18 @@ async fn a_server_collects_the_vaults_that_it_is_asked_to() {
     vault(&couch, "other").await;
     assert_eq!(collection(&couch, "vault").await, Value::Null);
     let asked = json!({"collect": "1d", "grace": "0s"});
-    assert_eq!(set(&couch, "vault", asked.clone()).await.json(), json!({"ok": true, "holds": []}));
+    let told = set(&couch, "vault", asked.clone()).await.json();
+    assert_eq!((&told["ok"], &told["holds"]), (&json!(true), &json!([])));
     let last = result(&couch, "vault", |last| last["at"].is_u64()).await;
     assert_eq!((&last["holds"], &last["collected"]["condemned"]), (&json!([]), &json!(1)));
     assert_eq!(couch.get("/vault/h:old").await.status, 200);
     let shown = collection(&couch, "vault").await;
-    assert_eq!((&shown["every"], &shown["grace"]), (&json!("1d"), &json!("0d")));
+    assert_eq!((&shown["every"], &shown["grace"], &shown["trash"]), (&json!("1d"), &json!("0d"), &json!(null)));
 
     hurry(&couch, "vault").await;
     let last = result(&couch, "vault", |last| last["collected"]["condemned"] == json!(0)).await;
     assert_eq!(last["collected"]["deleted"]["count"], json!(1));
+    assert!(last["trash_holds"][0].as_str().unwrap().contains("phone (a)"), "it may keep what was deleted: {last}");
     couch.get("/vault/h:old").await.refused(404, "not_found", "deleted");
     assert_eq!(couch.get("/vault/h:needed").await.status, 200);
     // A list that nobody can read may name what is in the trash.
@@ -86,8 +88,16 @@ async fn a_server_collects_the_vaults_that_it_is_asked_to() {
     assert_eq!(listed.iter().map(|job| job.id.id.as_str()).collect::<Vec<_>>(), ["vault"]);
     let documents = couch.layer.database("other").await.unwrap();
     assert_eq!(documents.last_collection().await.unwrap(), 0, "its edits pay nothing");
+    for (trash, shown) in [(json!("30d"), json!("30d")), (json!("off"), Value::Null), (Value::Null, Value::Null)] {
+        let told = set(&couch, "vault", json!({"collect": "1d", "trash": trash})).await.json();
+        assert!(told["trash_holds"][0].as_str().unwrap().contains("phone (a)"), "the owner learns it at once: {told}");
+        assert_eq!(collection(&couch, "vault").await["trash"], shown);
+    }
     for off in [json!("off"), Value::Null] {
-        assert_eq!(set(&couch, "vault", json!({"collect": off})).await.json(), json!({"ok": true, "holds": []}));
+        assert_eq!(
+            set(&couch, "vault", json!({"collect": off})).await.json(),
+            json!({"ok": true, "holds": [], "trash_holds": []})
+        );
         assert_eq!(collection(&couch, "vault").await, Value::Null);
         assert!(couch.layer.jobs().list(KIND).await.unwrap().is_empty());
         assert_eq!(set(&couch, "vault", asked.clone()).await.status, 200);
@@ -124,6 +134,10 @@ async fn a_vault_that_the_server_cannot_read_is_not_collected() {
         json!({"collect": "59s"}),
         json!({"collect": 1}),
         json!({"collect": "1d", "grace": "soon"}),
+        json!({"collect": "1d", "trash": "soon"}),
+        json!({"collect": "1d", "trash": "0s"}),
+        json!({"collect": "1h", "trash": "47h"}),
+        json!({"collect": "16d", "trash": "30d"}),
         json!({"collect": "1d", "every": "1d"}),
         json!([]),
     ] {
@@ -168,19 +182,23 @@ async fn what_stops_a_collection_is_shown_and_a_new_database_has_no_setting() {
 
 #[cfg(feature = "lsm")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_vault_that_moved_to_another_store_is_not_collected_from_here() {
+async fn a_vault_that_moved_to_another_folder_is_collected_there() {
     let folder = tempfile::tempdir().unwrap();
     let couch = serve(&lsm(folder.path(), "own")).await;
     vault(&couch, "db").await;
     assert_eq!(set(&couch, "db", json!({"collect": "1d", "grace": "0s"})).await.status, 200);
     result(&couch, "db", |last| last["collected"]["condemned"] == json!(1)).await;
     relocate(&couch, &lsm(folder.path(), "other")).await;
+    // A device connects again: the sequences that it knows are of another incarnation.
+    let mut milestone = couch.get(&format!("/db/{MILESTONE}")).await.json();
+    milestone["node_info"]["a"]["progress"] = couch.get("/db").await.json()["update_seq"].clone();
+    assert_eq!(couch.json("PUT", &format!("/db/{MILESTONE}"), milestone).await.status, 201);
     hurry(&couch, "db").await;
-    let last = result(&couch, "db", |last| last["error"].is_string()).await;
-    assert!(last["error"].as_str().unwrap().starts_with("the database has moved to another store"), "{last}");
-    assert_eq!(couch.get("/db/h:old").await.status, 200);
-    let refused = set(&couch, "db", json!({"collect": "1d"})).await;
-    refused.refused(412, "precondition_failed", last["error"].as_str().unwrap());
+    let last = result(&couch, "db", |last| last["collected"]["deleted"]["count"] == json!(1)).await;
+    assert_eq!((&last["error"], &last["holds"]), (&Value::Null, &json!([])));
+    couch.get("/db/h:old").await.refused(404, "not_found", "deleted");
+    assert_eq!(set(&couch, "db", json!({"collect": "2d"})).await.status, 200);
+    assert_eq!(collection(&couch, "db").await["every"], "2d");
     assert_eq!(set(&couch, "db", json!({"collect": "off"})).await.status, 200);
     assert_eq!(collection(&couch, "db").await, Value::Null);
 }

@@ -166,6 +166,10 @@ impl<D: Database> Documents<D> {
                 }
                 // Read with the rows of the trash.
                 Subspace::TrashDocs => {}
+                // If it cannot be read, the periods of the trash begin anew.
+                Subspace::Passed => {}
+                // Such a row has only its key.
+                Subspace::Ended => {}
                 Subspace::Views => {
                     let checked = self.check_view_groups(&mut report).await;
                     noted("views", checked, &mut report)?;

@@ -192,7 +192,9 @@ impl<D: Database> Departing<D> {
             | Subspace::Replaced
             | Subspace::ReplacedDocs
             | Subspace::Trash
-            | Subspace::TrashDocs => true,
+            | Subspace::TrashDocs
+            | Subspace::Passed
+            | Subspace::Ended => true,
         };
         let ranges = Subspace::ALL.into_iter().filter(goes).map(|subspace| keys.bounds(DatabaseKey::All(subspace)));
         let ranges: Vec<(Vec<u8>, Vec<u8>)> = ranges.collect();

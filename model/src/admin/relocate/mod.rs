@@ -398,7 +398,8 @@ where
                 | Subspace::Replaced
                 | Subspace::ReplacedDocs
                 | Subspace::Trash
-                | Subspace::TrashDocs => {
+                | Subspace::TrashDocs
+                | Subspace::Ended => {
                     let (source, key) = (&self.departing.documents, DatabaseKey::All(subspace));
                     let ranges = mirror::Ranges::whole(source, &self.arriving.documents, key);
                     let mut cursor = Some(ranges.begin());
@@ -413,8 +414,8 @@ where
                 // Built again at the target, from the documents and the definitions.
                 Subspace::IndexRows | Subspace::Indexed => {}
                 // Built again by the first query there: their progress is a sequence, and sequences are new at the
-                // target.
-                Subspace::Views => {}
+                // target. So clients have passed nothing there.
+                Subspace::Views | Subspace::Passed => {}
             }
         }
         Ok(())

@@ -268,14 +268,15 @@ impl<S: Database, T: Database> Comparison<S, T> {
                 | Subspace::Replaced
                 | Subspace::ReplacedDocs
                 | Subspace::Trash
-                | Subspace::TrashDocs => {
+                | Subspace::TrashDocs
+                | Subspace::Ended => {
                     if let Some(what) = self.first_difference(DatabaseKey::All(subspace)).await? {
                         self.differs(None, what);
                     }
                 }
                 Subspace::Parts => self.contents(true).await?,
                 // The target builds its own rows.
-                Subspace::IndexRows | Subspace::Indexed | Subspace::Views => {}
+                Subspace::IndexRows | Subspace::Indexed | Subspace::Views | Subspace::Passed => {}
             }
         }
         Ok(())

@@ -273,7 +273,8 @@ impl Source {
             }
             Whereabouts::Remote(remote) => {
                 // Times of a request are whole seconds: no shorter than asked.
-                let asked = json!({"grace": format!("{}s", options.grace_ms.div_ceil(1_000))});
+                let seconds = |ms: u64| format!("{}s", ms.div_ceil(1_000));
+                let asked = json!({"grace": seconds(options.grace_ms), "trash": options.trash_ms.map(seconds)});
                 let answer = remote.collect_vault(asked.to_string().into_bytes()).await?;
                 Ok(serde_json::from_slice(answer.as_bytes())?)
             }
@@ -289,20 +290,24 @@ impl Source {
     }
 
     /// Lets the server collect the chunks of a vault at this interval; `None` for never. Returns why the runs would
-    /// remove nothing at present.
+    /// remove nothing at present, and why nothing would leave the trash.
     pub(crate) async fn schedule_vault(
         &self,
         every: Option<Duration>,
         grace: Duration,
-    ) -> Result<Vec<String>, Failure> {
+        trash: Option<Duration>,
+    ) -> Result<(Vec<String>, Vec<String>), Failure> {
         let Whereabouts::Remote(remote) = &self.place else {
             return Err(failure("a server collects chunks at intervals: name it with --url"));
         };
         let seconds = |time: Duration| format!("{}s", time.as_millis().div_ceil(1_000));
-        let asked = json!({"collect": every.map(seconds), "grace": seconds(grace)});
+        let asked = json!({"collect": every.map(seconds), "grace": seconds(grace), "trash": trash.map(seconds)});
         let answer = remote.schedule_vault(asked.to_string().into_bytes()).await?;
-        let holds = answer.get("holds").map(JsonRef::elements).into_iter().flatten();
-        Ok(holds.map(|hold| hold.as_str().unwrap_or_default().into_owned()).collect())
+        let holds = |name| {
+            let holds = answer.get(name).map(JsonRef::elements).into_iter().flatten();
+            holds.map(|hold| hold.as_str().unwrap_or_default().into_owned()).collect()
+        };
+        Ok((holds("holds"), holds("trash_holds")))
     }
 
     /// The layout of bodies, and whether bodies in the other layout are left to rewrite.

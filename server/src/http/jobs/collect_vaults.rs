@@ -5,8 +5,9 @@
 //!  a run                          census ─► condemn, delete ─► its result ─► due again after a day
 //! ```
 //!
-//! The job is the setting. It is in the server's own store, and so is the database: after a move a run only says so. A
-//! database without it has no row and no job, and whoever drops the setting removes the job.
+//! The job is the setting. It is in the server's own store, and so is the database, or in a folder to which it moved:
+//! after a move to another cluster a run only says so. A database without it has no row and no job, and whoever drops the
+//! setting removes the job.
 //!
 //! Invariants: the job names the instance of its database, so one that was dropped and created again has no setting. One
 //! server runs the job; if two believe that they do, the database's own number of collections ends the older run
@@ -51,9 +52,9 @@ const UNREADABLE: &str = "the vault cannot be read as a whole at the moment; the
 /// Why a collection ended early: another one has begun, or a list became unreadable.
 const ENDED: &str = "another collection or an edit ended the run; the next one goes on, and the log says which it was";
 
-/// Why a database that moved is not collected: the server of the other store may serve it too.
-pub(crate) const ELSEWHERE: &str = "the database has moved to another store, and a server collects only what is in its own store: set it on the server \
-     of that store, and here to off";
+/// Why a database that moved to a cluster is not collected: other servers may serve it too. A folder has one owner.
+pub(crate) const ELSEWHERE: &str = "the database has moved to another cluster, and a server collects only what is in its own store and in folders: set \
+     it on a server of that cluster, and here to off";
 
 /// The time between condemning a chunk and deleting it, in milliseconds, unless another one is asked for.
 pub(crate) const GRACE_MS: u64 = 30 * 24 * 3_600 * 1_000;
@@ -63,8 +64,18 @@ pub(crate) const GRACE_MS: u64 = 30 * 24 * 3_600 * 1_000;
 pub(crate) struct Schedule {
     /// The time between two runs, in milliseconds.
     pub(crate) every_ms: u64,
+    /// The times of chunks.
+    pub(crate) times: Times,
+}
+
+/// How long chunks that no file needs are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Times {
     /// The time between condemning a chunk and deleting it, in milliseconds.
     pub(crate) grace_ms: u64,
+    /// The time for which its text stays in the trash after all devices have passed the deletion, in milliseconds. `None`:
+    /// none leaves the trash.
+    pub(crate) trash_ms: Option<u64>,
 }
 
 /// The instance of a database, as text.
@@ -75,7 +86,9 @@ fn instance(database: &DatabaseInfo) -> String {
 impl Schedule {
     fn data(self, database: &DatabaseInfo) -> Vec<u8> {
         let (task, instance) = (json!({"database": database.name}), instance(database));
-        let data = json!({"task": task, "instance": instance, "every_ms": self.every_ms, "grace_ms": self.grace_ms});
+        let Schedule { every_ms, times: Times { grace_ms, trash_ms } } = self;
+        let data = json!({"task": task, "instance": instance, "every_ms": every_ms, "grace_ms": grace_ms,
+            "trash_ms": trash_ms});
         data.to_string().into_bytes()
     }
 
@@ -85,7 +98,9 @@ impl Schedule {
         if data["instance"].as_str()? != instance(database) {
             return None;
         }
-        Some(Schedule { every_ms: data["every_ms"].as_u64()?, grace_ms: data["grace_ms"].as_u64()? })
+        let grace_ms = data["grace_ms"].as_u64()?;
+        let trash_ms = data["trash_ms"].as_u64();
+        Some(Schedule { every_ms: data["every_ms"].as_u64()?, times: Times { grace_ms, trash_ms } })
     }
 
     /// Sets or removes the schedule of a database. The first run is due at once.
@@ -109,26 +124,30 @@ impl Schedule {
 /// The setting of a database as JSON, and what its last run did; `None` if it has none.
 ///
 /// ```text
-///   {"every": "1d", "grace": "30d", "last": {"at": 1795365506967, "holds": […], "collected": {…}}}
+///   {"every": "1d", "grace": "30d", "trash": "30d", "last": {"at": 1795365506967, "holds": […],
+///    "trash_holds": […], "collected": {…}}}
 /// ```
 pub(crate) async fn scheduled(jobs: &Jobs<AnyDatabase>, database: &DatabaseInfo) -> jobs::Result<Option<Value>> {
     let Some(job) = jobs.get(&JobId::new(KIND, &database.name)).await? else { return Ok(None) };
-    let Some(Schedule { every_ms, grace_ms }) = Schedule::of(&job.data, database) else { return Ok(None) };
+    let Some(Schedule { every_ms, times: Times { grace_ms, trash_ms } }) = Schedule::of(&job.data, database) else {
+        return Ok(None);
+    };
     let progress = job.progress.and_then(|progress| serde_json::from_slice::<Value>(&progress.bytes).ok());
     let last = progress.map(|mut progress| progress["last"].take());
     let time = |ms| KeepReplaced::Milliseconds(ms).to_string();
-    Ok(Some(json!({"every": time(every_ms), "grace": time(grace_ms), "last": last})))
+    let trash = trash_ms.map(time);
+    Ok(Some(json!({"every": time(every_ms), "grace": time(grace_ms), "trash": trash, "last": last})))
 }
 
 /// One run in a database. The error inside is that of the collection.
 pub(crate) async fn collect(
     app: &App,
     database: &Documents,
-    grace_ms: u64,
+    Times { grace_ms, trash_ms }: Times,
 ) -> Result<std::result::Result<VaultCollected, Error>> {
     let held = app.budget.part(Owner::Work("vaults")).take(MEMORY, Use::Quick, WAIT).await?;
     let census = CensusOptions { most_ids: IDS, most_named: TAKEN, most_named_bytes: TAKEN_MEMORY / 2 };
-    let options = VaultCollectOptions { grace_ms, census };
+    let options = VaultCollectOptions { grace_ms, trash_ms, census };
     let done = collect_vault(database, options, |_| ()).await;
     drop(held);
     Ok(done)
@@ -159,7 +178,7 @@ async fn run_once(app: &App, run: &Run) -> Result<End> {
         tracing::warn!(database = name, "the chunks of a vault are not collected: {ELSEWHERE}");
         return Ok(End::Answered(progress(json!({"error": ELSEWHERE})), every));
     }
-    let mut done = match collect(app, &database, schedule.grace_ms).await? {
+    let mut done = match collect(app, &database, schedule.times).await? {
         Ok(done) => done,
         Err(error) => {
             let (mut told, is_passing) = cannot(name, &error);
@@ -176,7 +195,7 @@ async fn run_once(app: &App, run: &Run) -> Result<End> {
         app.audit(&Actor::default(), "vault_collected", &[("db", name)]);
     }
     let told = done.to_json();
-    let mut last = json!({"holds": told["holds"], "collected": told["collected"]});
+    let mut last = json!({"holds": told["holds"], "trash_holds": told["trash_holds"], "collected": told["collected"]});
     if let Some(error) = done.failed.take() {
         let (error, is_passing) = cannot(name, &error);
         last["error"] = error.into();
@@ -190,11 +209,14 @@ async fn run_once(app: &App, run: &Run) -> Result<End> {
     Ok(ended(run, every, last, false))
 }
 
-/// Whether a database is in another store than the server's own.
+/// Whether a database is in another store than the server's own, and in none that only this server can have open.
 pub(crate) async fn is_elsewhere(app: &App, name: &str) -> Result<bool> {
     match app.layer.database(name).await {
         Ok(_) => Ok(false),
-        Err(error) if matches!(error.kind(), ErrorKind::Moved(_)) => Ok(true),
+        Err(error) if matches!(error.kind(), ErrorKind::Moved(_)) => {
+            let home = app.databases.stores.home(name).await?;
+            Ok(home.url.is_none_or(|url| url.folder().is_none()))
+        }
         Err(error) => Err(error.into()),
     }
 }

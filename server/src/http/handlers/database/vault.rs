@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use budget::{Owner, Use};
 use chunks::store::PeerStore;
-use chunks::{CensusOptions, ChunkStore, Error, StoreErrorKind, Trash, WouldCollect};
+use chunks::{CensusOptions, ChunkStore, Error, StoreErrorKind, Trash, WouldCollect, would_collect_vault};
 use hyper::StatusCode;
-use model::{JsonText, MOST_MILLISECONDS};
+use model::{JsonText, MOST_MILLISECONDS, Passed};
 use serde_json::{Value, json};
 
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
-use crate::http::jobs::collect_vaults::{self, CENSUS_MEMORY, ELSEWHERE, GRACE_MS, IDS, MEMORY, Schedule};
+use crate::http::jobs::collect_vaults::{self, CENSUS_MEMORY, ELSEWHERE, GRACE_MS, IDS, MEMORY, Schedule, Times};
 use crate::http::operation::{Content, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::{WAIT, require_json};
@@ -26,6 +26,11 @@ const MOST_BYTES: usize = 1_000;
 const SHORTEST_MS: u64 = 60_000;
 
 const GRACE: Param = Param::text("grace", "How long a chunk is condemned before it is deleted: a time such as `30d`.");
+const TRASH: Param = Param::json(
+    "trash",
+    "How long its text stays in the trash after all devices have passed the deletion: a time such as `30d`, of two days at \
+     least. No text leaves the trash without it, and with `null` or `off`.",
+);
 
 /// What [`doctor`] does.
 pub(crate) const DOCTOR: Operation = Operation::new("The diagnosis of a LiveSync vault.", &[Reply::object(200)])
@@ -65,25 +70,26 @@ pub(crate) async fn doctor(request: &Request, db: &str) -> Result<Response> {
 /// What [`collect`] does.
 pub(crate) const COLLECT: Operation =
     Operation::new("Removes chunks of a LiveSync vault that no file needs.", &[Reply::object(200)])
-        .bodies(&[Content::members(&[GRACE])])
+        .bodies(&[Content::members(&[GRACE, TRASH])])
         .refusals(&[412]);
 
 /// `POST`: one run of a collection of chunks that have documents of their own.
 ///
 /// ```text
-///   {"grace": "30d"}  ─►  {"referenced": …, "holds": […], "collected": {"deleted": …, …}}
+///   {"grace": "30d", "trash": "30d"}  ─►  {"referenced": …, "holds": […], "trash_holds": […], "collected": {"deleted": …, …}}
 /// ```
 ///
-/// Nothing is done while `holds` has a reason.
+/// Nothing is done while `holds` has a reason. Nothing leaves the trash while `trash_holds` has one, and without `trash`,
+/// whatever the schedule says.
 ///
 /// # Errors
 /// 412 if it cannot be known which chunks are needed.
 pub(crate) async fn collect(request: &mut Request, db: &str) -> Result<Response> {
-    let body = members(request, &["grace"]).await?;
-    let grace_ms = time(&body, "grace")?.unwrap_or(GRACE_MS);
+    let body = members(request, &["grace", "trash"]).await?;
+    let times = times(&body)?;
     let database = request.fresh_database(db).await?;
     let app = request.app.clone();
-    let work = async move { collect_vaults::collect(&app, &database, grace_ms).await };
+    let work = async move { collect_vaults::collect(&app, &database, times).await };
     let done = request.app.off_thread(Box::pin(work)).await??.map_err(|error| refused(db, &error))?;
     if done.failed.is_none() || done.has_written() {
         request.audit("vault_collected", &[("db", db)]);
@@ -91,7 +97,10 @@ pub(crate) async fn collect(request: &mut Request, db: &str) -> Result<Response>
     match &done.failed {
         None => Ok(answer(&done.to_json())),
         Some(error) => {
-            let done = format!("{} chunks were condemned and {} deleted before.", done.condemned, done.deleted.count);
+            let done = format!(
+                "{} chunks were condemned, {} deleted, and {} left the trash before.",
+                done.condemned, done.deleted.count, done.emptied.documents
+            );
             Err(refused_after(db, error, &done))
         }
     }
@@ -103,42 +112,48 @@ pub(crate) const SCHEDULE: Operation =
         .bodies(&[Content::members(&[
             Param::json("collect", "A time such as `1d`; `null` or `off` for never.").required(),
             GRACE,
+            TRASH,
         ])])
         .refusals(&[412]);
 
 /// `PUT`: lets a server collect the chunks now and then, or no longer.
 ///
 /// ```text
-///   {"collect": "1d", "grace": "30d"}  ─►  {"ok": true, "holds": […]}
+///   {"collect": "1d", "grace": "30d", "trash": "30d"}  ─►  {"ok": true, "holds": […], "trash_holds": […]}
 /// ```
 ///
-/// The vault is read first. While `holds` has a reason, runs remove nothing.
+/// The vault is read first. While `holds` has a reason, runs remove nothing; while `trash_holds` has one, nothing leaves the
+/// trash.
 ///
 /// # Errors
 /// 412 if it cannot be known which chunks are needed: the server could collect nothing, and protect nobody.
 pub(crate) async fn schedule(request: &mut Request, db: &str) -> Result<Response> {
-    let body = members(request, &["collect", "grace"]).await?;
-    let is_off = match body.get("collect") {
-        None => return Err(ApiError::bad_request("`collect` must be a time, for example 1d, or off")),
-        Some(value) => value.is_null() || value.as_str().as_deref() == Some("off"),
-    };
-    let grace_ms = time(&body, "grace")?.unwrap_or(GRACE_MS);
+    let body = members(request, &["collect", "grace", "trash"]).await?;
+    if body.get("collect").is_none() {
+        return Err(ApiError::bad_request("`collect` must be a time, for example 1d, or off"));
+    }
+    let is_off = is_off(&body, "collect");
+    let times = times(&body)?;
     let database = request.fresh_database(db).await?;
-    let (schedule, holds) = if is_off {
-        (None, Vec::new())
+    let (schedule, holds, trash_holds) = if is_off {
+        (None, Vec::new(), Vec::new())
     } else {
         let every_ms = time(&body, "collect")?.filter(|every_ms| *every_ms >= SHORTEST_MS);
         let every_ms = every_ms
             .ok_or_else(|| ApiError::bad_request(format!("`collect` must be {}s at least", SHORTEST_MS / 1_000)))?;
+        if times.trash_ms.is_some_and(|trash_ms| every_ms > Passed::longest_pause_ms(trash_ms)) {
+            let what = "`trash` must be at least twice as long as `collect`: otherwise a clock that jumps cannot be told apart";
+            return Err(ApiError::bad_request(what));
+        }
         if collect_vaults::is_elsewhere(&request.app, db).await? {
             return Err(ApiError::precondition_failed(ELSEWHERE));
         }
         let found = would_collect(request, &database).await?.map_err(|error| refused(db, &error))?;
-        (Some(Schedule { every_ms, grace_ms }), found.holds)
+        (Some(Schedule { every_ms, times }), found.holds, found.trash_holds)
     };
     Schedule::set(&request.app.layer.jobs(), &database.info().await?, schedule).await?;
     request.audit("vault_collection_changed", &[("db", db)]);
-    Ok(answer(&json!({"ok": true, "holds": holds})))
+    Ok(answer(&json!({"ok": true, "holds": holds, "trash_holds": trash_holds})))
 }
 
 /// What a collection would do now.
@@ -146,9 +161,9 @@ async fn would_collect(request: &Request, database: &Documents) -> Result<std::r
     let app = &request.app;
     // What a run needs, so that one which can never have it is not set.
     let held = app.budget.part(Owner::Work("vaults")).take(MEMORY, Use::Quick, WAIT).await?;
-    let chunks = ChunkStore::new(Arc::new(PeerStore::local(database.clone())));
+    let database = database.clone();
     let work = async move {
-        let found = chunks.would_collect(census(), |_| ()).await;
+        let found = would_collect_vault(&database, census(), |_| ()).await;
         drop(held);
         found
     };
@@ -168,6 +183,23 @@ async fn members(request: &mut Request, known: &[&str]) -> Result<JsonText> {
         true => Err(ApiError::bad_request(format!("only these may be given: {}", known.join(", ")))),
         false => Ok(body),
     }
+}
+
+/// How long chunks are kept.
+fn times(body: &JsonText) -> Result<Times> {
+    let trash_ms = if is_off(body, "trash") { None } else { time(body, "trash")? };
+    if trash_ms.is_some_and(|trash_ms| trash_ms < Passed::SHORTEST_MS) {
+        let days = Passed::SHORTEST_MS / 86_400_000;
+        return Err(ApiError::bad_request(format!(
+            "`trash` must be at least {days}d: within it a device that was cut off sends what it had written"
+        )));
+    }
+    Ok(Times { grace_ms: time(body, "grace")?.unwrap_or(GRACE_MS), trash_ms })
+}
+
+/// Whether a member of a body says "never".
+fn is_off(body: &JsonText, name: &str) -> bool {
+    body.get(name).is_some_and(|value| value.is_null() || value.as_str().as_deref() == Some("off"))
 }
 
 /// The time in a member of a body, in milliseconds.
