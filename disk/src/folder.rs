@@ -515,7 +515,7 @@ mod tests {
         // Its process may be about to create its lock.
         fs::create_dir(partial(2)).unwrap();
         // A store that somebody took into use, and one that nobody can read.
-        for (number, mark) in [(7, r#"{"engine": "lsm", "format": 17}"#), (8, "?")] {
+        for (number, mark) in [(7, r#"{"engine": "lsm", "format": 18}"#), (8, "?")] {
             fs::create_dir(partial(number)).unwrap();
             fs::write(partial(number).join(LOCK_FILE), "").unwrap();
             fs::write(partial(number).join(MARK_FILE), mark).unwrap();
