@@ -14,7 +14,8 @@
 //! A [slow](Chaos::slow) database has one fault, which is not random: its read versions become too old (1007) after a
 //! number of bytes. A database [without watches](Chaos::without_watches) refuses each of them (1032). One [with other
 //! versions](Chaos::with_versions) acts as a store restored into another cluster. One [with outages](Chaos::with_outages)
-//! acts as a cluster that does not answer, while a switch is on.
+//! acts as a cluster that does not answer, while a switch is on. A [starving](Chaos::starving) one acts as a cluster at
+//! its limit.
 //!
 //! Faults are drawn from one seed at given rates, or come from a script. A transaction that writes nothing has no
 //! faults at its commit, as on a cluster.
@@ -162,6 +163,9 @@ pub struct Chaos<D> {
     watches: bool,
     versions: Option<Arc<AtomicU64>>,
     outage: Arc<AtomicBool>,
+    /// Whether transactions in the background have to wait.
+    starved: Option<watch::Receiver<bool>>,
+    in_background: bool,
 }
 
 impl<D: Database> Chaos<D> {
@@ -205,6 +209,12 @@ impl<D: Database> Chaos<D> {
         Chaos { outage, ..Chaos::scripted(inner, []) }
     }
 
+    /// A cluster at its limit: while `starved` is true, transactions in the [background](Database::in_background) get no
+    /// answer.
+    pub fn starving(inner: D, starved: watch::Receiver<bool>) -> Self {
+        Chaos { starved: Some(starved), ..Chaos::scripted(inner, []) }
+    }
+
     fn of(inner: D, plan: FaultSource) -> Self {
         Chaos {
             inner,
@@ -214,6 +224,8 @@ impl<D: Database> Chaos<D> {
             watches: true,
             versions: None,
             outage: Arc::default(),
+            starved: None,
+            in_background: false,
         }
     }
 }
@@ -237,8 +249,13 @@ impl<D: Database> Database for Chaos<D> {
             watches: self.watches,
             versions: self.versions.clone(),
             outage: self.outage.clone(),
+            starved: self.starved.clone().filter(|_| self.in_background),
             attempt: Arc::default(),
         })
+    }
+
+    fn in_background(&self) -> Self {
+        Chaos { inner: self.inner.in_background(), in_background: true, ..self.clone() }
     }
 
     fn limits(&self) -> Limits {
@@ -310,6 +327,7 @@ pub struct ChaosTransaction<T> {
     watches: bool,
     versions: Option<Arc<AtomicU64>>,
     outage: Arc<AtomicBool>,
+    starved: Option<watch::Receiver<bool>>,
     attempt: Arc<Mutex<Attempt>>,
 }
 
@@ -343,8 +361,12 @@ impl<T: Transaction> ChaosTransaction<T> {
     }
 
     fn pause(&self) -> impl Future<Output = ()> + Send + use<T> {
-        let pause = self.plan.lock().pause();
+        let (pause, starved) = (self.plan.lock().pause(), self.starved.clone());
         async move {
+            if let Some(mut starved) = starved {
+                // An error says that the switch is gone.
+                let _ = starved.wait_for(|starved| !starved).await;
+            }
             if let Some(pause) = pause {
                 tokio::time::sleep(pause).await;
             }

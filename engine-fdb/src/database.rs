@@ -11,7 +11,7 @@ use kv_api::{Database, Durability, Error, Figure, Limits, Result, Transaction, T
 
 use crate::convert;
 use crate::network::start_network;
-use crate::transaction::FdbTransaction;
+use crate::transaction::{Background, FdbTransaction};
 
 /// Options of a cluster's connection.
 #[derive(Clone, Debug)]
@@ -48,7 +48,15 @@ pub struct FdbDatabase {
     native: Arc<Native>,
     cluster_file: Arc<Path>,
     watches: usize,
+    /// The default timeout of transactions.
+    timeout: Option<Duration>,
+    /// Whether transactions have batch priority.
+    in_background: bool,
 }
+
+/// Shortest default timeout of transactions in the background. A cluster at its limit gives them no read version for a
+/// while, and the work that they belong to should not fail at once.
+const SHORTEST_IN_BACKGROUND: Duration = Duration::from_secs(60);
 
 impl FdbDatabase {
     /// Opens the cluster named by a cluster file, or the default one: [`OpenOptions::default`] with
@@ -80,7 +88,13 @@ impl FdbDatabase {
         let watches = options.watches.clamp(1, MOST_WATCHES);
         let most = DatabaseOption::MaxWatches(i32::try_from(watches).unwrap_or(i32::MAX));
         native.set_option(most).map_err(convert::kv_error)?;
-        let database = FdbDatabase { native: Arc::new(native), cluster_file: path.into(), watches };
+        let database = FdbDatabase {
+            native: Arc::new(native),
+            cluster_file: path.into(),
+            watches,
+            timeout: options.transaction_timeout,
+            in_background: false,
+        };
         if !options.first_answer.is_zero() {
             database.wait_for_answer(options.first_answer).await?;
         }
@@ -167,7 +181,15 @@ impl Database for FdbDatabase {
     type Transaction = FdbTransaction;
 
     fn begin(&self) -> Result<FdbTransaction> {
-        FdbTransaction::begin(self.native.clone())
+        let background = self.in_background.then(|| Background {
+            timeout: self.timeout.map_or(Duration::ZERO, |timeout| timeout.max(SHORTEST_IN_BACKGROUND)),
+        });
+        FdbTransaction::begin(self.native.clone(), background)
+    }
+
+    /// The transactions have batch priority, and a timeout of at least a minute if there is a default timeout.
+    fn in_background(&self) -> Self {
+        FdbDatabase { in_background: true, ..self.clone() }
     }
 
     fn limits(&self) -> Limits {

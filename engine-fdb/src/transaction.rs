@@ -3,9 +3,11 @@
 use std::fmt;
 use std::future::{Future, ready};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use foundationdb::{Database as Native, FdbError, FdbResult, Transaction as NativeTransaction};
+use foundationdb::options::TransactionOption as Native;
+use foundationdb::{Database as NativeDatabase, FdbError, FdbResult, Transaction as NativeTransaction};
 use futures_util::future::Either;
 use kv_api::{
     ConflictRange, Error, IntoBytes, KeySelector, KeyValue, MutationType, RangeBatch, RangeRequest, Read, Result,
@@ -27,8 +29,31 @@ pub struct FdbTransaction {
 }
 
 struct SharedTransaction {
-    database: Arc<Native>,
+    database: Arc<NativeDatabase>,
+    background: Option<Background>,
     state: Mutex<State>,
+}
+
+/// What the transactions of a handle for work in the background have from their start and from each reset on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Background {
+    /// Their timeout; zero for none.
+    pub(crate) timeout: Duration,
+}
+
+impl Background {
+    /// Sets the options of a new transaction, or of one that was reset. The caller notes the timeout.
+    fn begin(self, native: &NativeTransaction) {
+        self.repeat(native);
+        // The client accepts any timeout.
+        let _ = native.set_option(Native::Timeout(convert::milliseconds(self.timeout)));
+    }
+
+    /// Sets the option that the client forgets when it repeats a transaction.
+    fn repeat(self, native: &NativeTransaction) {
+        // The client accepts it at any time.
+        let _ = native.set_option(Native::PriorityBatch);
+    }
 }
 
 struct State {
@@ -39,10 +64,21 @@ struct State {
 }
 
 impl FdbTransaction {
-    pub(crate) fn begin(database: Arc<Native>) -> Result<Self> {
+    pub(crate) fn begin(database: Arc<NativeDatabase>, background: Option<Background>) -> Result<Self> {
         let native = database.create_trx().map_err(kv_error)?;
-        let state = Mutex::new(State { slot: Slot::Live(native), deferred: None, kept: Kept::new() });
-        Ok(FdbTransaction { shared: Arc::new(SharedTransaction { database, state }) })
+        let kept = Self::begun(background, &native);
+        let state = Mutex::new(State { slot: Slot::Live(native), deferred: None, kept });
+        Ok(FdbTransaction { shared: Arc::new(SharedTransaction { database, background, state }) })
+    }
+
+    /// Gives a new transaction, or one that was reset, the options of its handle. Returns those that persist.
+    fn begun(background: Option<Background>, native: &NativeTransaction) -> Kept {
+        let mut kept = Kept::new();
+        if let Some(background) = background {
+            background.begin(native);
+            kept.note(TransactionOption::Timeout(background.timeout));
+        }
+        kept
     }
 
     /// Gives access to the crate's transaction, for operations outside the trait.
@@ -288,6 +324,9 @@ impl Transaction for FdbTransaction {
         async move {
             match decided?.await {
                 Ok(native) => {
+                    if let Some(background) = this.shared.background {
+                        background.repeat(&native);
+                    }
                     let mut state = this.state();
                     state.slot = Slot::Live(native);
                     state.deferred = None;
@@ -309,7 +348,6 @@ impl Transaction for FdbTransaction {
     fn reset(&self) {
         let mut state = self.state();
         state.deferred = None;
-        state.kept = Kept::new();
         let native = match state.slot.take() {
             Slot::Live(mut native) => {
                 native.reset();
@@ -321,7 +359,10 @@ impl Transaction for FdbTransaction {
             Slot::Away => self.shared.database.create_trx().map_err(kv_error),
         };
         match native {
-            Ok(native) => state.slot = Slot::Live(native),
+            Ok(native) => {
+                state.kept = Self::begun(self.shared.background, &native);
+                state.slot = Slot::Live(native);
+            }
             Err(error) => state.deferred = Some(error),
         }
     }

@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::time::{Duration, Instant};
+
+use engine_fdb::FdbDatabase;
 use engine_fdb::foundationdb::options::{DatabaseOption, TransactionOption as NativeOption};
 use futures_executor::block_on;
 use kv_api::{Database, Error, Read, Transaction, error};
@@ -55,6 +58,50 @@ fn the_native_database_takes_the_options_of_the_database() {
         let _kept = [tx.watch(&key(1)), tx.watch(&key(2))];
         tx.get(&key(1), Read::Snapshot).await?;
         assert_eq!(tx.watch(&key(3)).await.unwrap_err().code(), error::TOO_MANY_WATCHES);
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+}
+
+/// Number of transactions that the cluster has started at batch priority, which it counts every five seconds.
+async fn started_in_batch(database: &FdbDatabase) -> Result<u64, Error> {
+    let status = database.begin()?.get(b"\xff\xff/status/json", Read::Snapshot).await?.expect("a status");
+    let status = String::from_utf8(status.to_vec()).expect("JSON");
+    let counter = status.split_once(r#""started_batch_priority":{"counter":"#).map(|(_, counter)| counter);
+    let digits = counter.and_then(|counter| counter.split_once(',')).map_or("0", |(digits, _)| digits);
+    Ok(digits.parse().expect("a number"))
+}
+
+#[test]
+fn the_cluster_starts_transactions_in_the_background_at_batch_priority() {
+    const TRANSACTIONS: u64 = 100;
+    let database = match cluster() {
+        Ok(database) => database,
+        Err(missing) => return missing.skip("batch priority"),
+    };
+    block_on(async {
+        let before = started_in_batch(&database).await?;
+        let background = database.in_background();
+        let mut transactions = Vec::new();
+        for _ in 0..TRANSACTIONS {
+            transactions.push(background.begin()?);
+        }
+        // The first attempt, a repeated one, and one after a reset.
+        for attempt in 0..3 {
+            for transaction in &transactions {
+                match attempt {
+                    0 => {}
+                    1 => transaction.on_error(Error::new(error::NOT_COMMITTED)).await?,
+                    _ => transaction.reset(),
+                }
+                transaction.get_read_version().await?;
+            }
+        }
+        let begun = Instant::now();
+        while started_in_batch(&database).await? < before + 3 * TRANSACTIONS {
+            assert!(begun.elapsed() < Duration::from_secs(120), "the cluster has not started them all");
+            std::thread::sleep(Duration::from_millis(200));
+        }
         Ok::<_, Error>(())
     })
     .unwrap();

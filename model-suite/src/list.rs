@@ -173,6 +173,7 @@ macro_rules! __scenarios {
             }
             "Relocation (RFC 003, 'Incarnation')" relocating {
                 a_database_that_moves_arrives_as_it_was,
+                a_relocation_copies_in_the_background_until_writers_wait_for_it,
                 what_stands_in_the_way_of_a_relocation_is_said,
                 differences_are_found_before_the_target_is_published,
                 databases_move_on_and_come_back,
@@ -364,6 +365,7 @@ macro_rules! __scenarios {
             "Jobs that build indexes" index_jobs {
                 an_index_comes_with_its_job_and_the_job_ends_with_the_build,
                 the_job_goes_with_the_last_index_that_is_to_be_built,
+                a_build_is_in_the_background_until_somebody_waits_for_it,
                 a_build_that_nobody_is_at_is_asked_for_once,
             }
             "Local documents and settings" local {

@@ -89,6 +89,13 @@ impl<D: Database> Documents<D> {
         }
     }
 
+    /// The same database for work in the background; see [`Layer::in_background`].
+    #[must_use]
+    pub fn in_background(mut self) -> Self {
+        self.shared = Layer::of(self.shared).in_background().shared;
+        self
+    }
+
     /// The same database. If its design documents have `validate_doc_update`, this validator is called for edits.
     #[must_use]
     pub fn validated_by(mut self, validator: Arc<dyn Validator>) -> Self {

@@ -76,10 +76,10 @@ pub(crate) struct LayerState<D> {
     pub(crate) threads: usize,
     /// The feeds with waiting clients, by database.
     pub(crate) feeds: Mutex<HashMap<Bytes, Weak<Feed>>>,
-    pub(crate) indexes: Definitions,
-    pub(crate) edit_counts: EditCounts,
+    pub(crate) indexes: Arc<Definitions>,
+    pub(crate) edit_counts: Arc<EditCounts>,
     /// The databases whose branches are being stemmed here.
-    pub(crate) stemming: Mutex<HashSet<Bytes>>,
+    pub(crate) stemming: Arc<Mutex<HashSet<Bytes>>>,
 }
 
 /// Size limits. Layers may share them.
@@ -160,9 +160,30 @@ impl<D: Database> Layer<D> {
                 limits,
                 threads: options.threads,
                 feeds: Mutex::default(),
-                indexes: Definitions::default(),
-                edit_counts: EditCounts::default(),
-                stemming: Mutex::default(),
+                indexes: Arc::default(),
+                edit_counts: Arc::default(),
+                stemming: Arc::default(),
+            }),
+        }
+    }
+
+    /// The same layer for work in the background: its transactions have a lower priority than others
+    /// ([`Database::in_background`]), and so have those of databases that it opens. For work that nobody waits for:
+    /// while the cluster is at its limit, it may stand still.
+    #[must_use]
+    pub fn in_background(&self) -> Self {
+        let shared = &self.shared;
+        Layer {
+            shared: Arc::new(LayerState {
+                guard: shared.guard.in_background(),
+                default_format: shared.default_format,
+                limits: shared.limits.clone(),
+                threads: shared.threads,
+                // Feeds share reads, and a client's feed must not wait for one in the background.
+                feeds: Mutex::default(),
+                indexes: shared.indexes.clone(),
+                edit_counts: shared.edit_counts.clone(),
+                stemming: shared.stemming.clone(),
             }),
         }
     }

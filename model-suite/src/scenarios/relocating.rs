@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 
 use bytes::Bytes;
-use kv_api::{Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
+use kv_api::{Counted, Counts, Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
 use model::{
     BodyFormat, Change, ChangesRequest, Content, CreateOptions, DatabaseInfo, Documents, Edit, Error, ErrorKind,
     GetOptions, Layer, LayerOptions, NotFound, RelocateOptions, RelocatePhase, RelocateProgress, RelocateReport, Since,
@@ -405,4 +405,31 @@ pub(crate) async fn indexes_are_built_anew_where_their_database_moved(stage: Sta
     let all = model::IndexRequest { number: 1, end: vec![0xff], ..model::IndexRequest::default() };
     assert_eq!(moved.index_rows(&all).await.unwrap().rows.len(), 31);
     assert_sound(&source.remains("db").await.unwrap().unwrap()).await;
+}
+
+pub(crate) async fn a_relocation_copies_in_the_background_until_writers_wait_for_it(stage: Stage) {
+    let counted = Counted::new(stage.engine());
+    let (source, target) = (at(&counted, "a/").await, at(&counted, "b/").await);
+    fill(&source.create_database("db", CreateOptions::default()).await.unwrap(), 50).await;
+    counted.take();
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    let progress = |at: RelocateProgress| {
+        match at.phase {
+            RelocatePhase::Copying | RelocatePhase::Verifying => before.extend(counted.take()),
+            // The first call comes before the database is closed.
+            _ => after.push(counted.take()),
+        }
+        ControlFlow::Continue(())
+    };
+    assert!(run(&source, &target, options(true), progress).await.unwrap().moved);
+    after.push(counted.take());
+    before.extend(after.remove(0));
+    let bytes = |counts: &[Counts], background| -> u64 {
+        let counts = counts.iter().filter(|counts| counts.in_background == background);
+        counts.map(|counts| counts.bytes_read + counts.bytes_written).sum()
+    };
+    // The rest is the beginning of a run: who is where.
+    assert!(bytes(&before, true) > 10 * bytes(&before, false), "{before:#?}");
+    let after = after.concat();
+    assert_eq!((bytes(&after, true), bytes(&after, false) > 0), (0, true));
 }

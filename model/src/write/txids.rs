@@ -102,6 +102,18 @@ impl<D: Database> Guard<D> {
         Guard { engine, root, environment, abandoned: Arc::default(), nonces, runs: AtomicU64::new(0) }
     }
 
+    /// The same for work in the background. It leaves the clearing at a start to the other one.
+    pub(crate) fn in_background(&self) -> Self {
+        Guard {
+            engine: self.engine.in_background(),
+            root: self.root.clone(),
+            environment: self.environment.clone(),
+            abandoned: self.abandoned.clone(),
+            nonces: Nonces::draw(self.environment.as_ref()),
+            runs: AtomicU64::new(1),
+        }
+    }
+
     /// The claim of a run that starts now, and whether this run clears expired ids.
     pub(crate) fn claim<T>(&self) -> (Claim<T>, bool) {
         let began = self.environment.now_ms();
