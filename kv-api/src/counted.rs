@@ -40,6 +40,8 @@ pub struct Counts {
     pub commits: u64,
     /// Whether the transaction was begun by a handle for [work in the background](Database::in_background).
     pub in_background: bool,
+    /// Whether the transaction had a [tag](TransactionOption::Tag) before its first read.
+    pub tagged: bool,
 }
 
 type Separate = fn(&[u8]) -> bool;
@@ -268,6 +270,9 @@ impl<T: Transaction> Transaction for CountedTransaction<T> {
     }
 
     fn set_option(&self, option: TransactionOption) {
+        if let TransactionOption::Tag(_) = option {
+            self.ledger.add(|counts| counts.tagged |= counts.reads == 0);
+        }
         self.inner.set_option(option);
     }
 

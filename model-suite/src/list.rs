@@ -373,6 +373,7 @@ macro_rules! __scenarios {
                 settings_are_kept_and_bad_ones_are_refused,
             }
             "Costs (the performance tables of RFC 001, RFC 003 and RFC 004)" costs {
+                every_transaction_of_a_database_has_its_tag,
                 edits_read_what_the_rfc_allows,
                 documents_without_attachments_pay_nothing_for_those_of_others,
                 what_is_pending_costs_no_multiple_of_the_answer,
