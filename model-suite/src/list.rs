@@ -14,6 +14,7 @@ macro_rules! __scenarios {
                 databases_are_created_listed_and_dropped,
                 late_writers_never_reach_a_successor,
                 a_layer_is_marked_and_others_are_refused,
+                a_format_that_changes_in_use_is_noticed,
             }
             "Stores whose versions went back (RFC 003, 'Incarnation')" adopting {
                 a_store_whose_versions_went_back_is_refused_and_adopted,

@@ -248,8 +248,10 @@ impl<D: Database> Documents<D> {
     ) -> impl Future<Output = Result<Instance>> + Send + use<D> {
         transaction.set_option(TransactionOption::Tag(self.home.tag));
         let row = transaction.get(&self.home.instance_key, read);
+        let known = self.shared.guard.format.check_known();
         let (id, access) = (self.home.instance_id, self.home.access);
         async move {
+            known?;
             let row = row.await?.ok_or_else(|| Error::not_found(NotFound::Database))?;
             Instance::read(&row)?.admit(id, access, read)
         }

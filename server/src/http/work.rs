@@ -7,8 +7,8 @@
 //!
 //!   every minute             if there is no room, continuous replications make room for waiting ones
 //!   every five seconds       if there is no room, builds in the background make room for those that a client waits for
-//!   every third of a lease   renew the lease, if there is one; look for servers whose lease has expired, and for
-//!                            room made by a setting
+//!   every third of a lease   renew the lease, if there is one; look for servers whose lease has expired, for room made
+//!                            by a setting, and whether another build has changed the format of the store
 //!   stop                     runs stop between two steps; unfinished jobs are given back
 //! ```
 //!
@@ -23,7 +23,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select_all};
 use jobs::{Accepted, Error, Hold, Job, JobState, Jobs, LostRun, Priority, ServerOptions};
 use kv_api::AnyDatabase;
-use model::{Environment, Layer, SystemEnvironment};
+use model::{Environment, ErrorKind, Layer, SystemEnvironment};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -265,6 +265,9 @@ async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
         tokio::select! {
             () = app.stopping() => break,
             _ = beat.tick() => {
+                if !is_alone && is_of_another_format(&layer).await {
+                    break;
+                }
                 // The next beat tries again.
                 if let Err(error) = server.renew().await {
                     app.statistics.failed_renewals.add(1);
@@ -302,6 +305,21 @@ async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
     }
     if let Err(error) = server.close().await {
         tracing::warn!(%error, "this server's jobs cannot be given back; another server takes them over in time");
+    }
+}
+
+/// Whether another build has changed the format of a store that others use too. Then nothing more is done there.
+async fn is_of_another_format(layer: &Layer<AnyDatabase>) -> bool {
+    match layer.check_format().await {
+        Ok(()) => false,
+        Err(error) if matches!(error.kind(), ErrorKind::Format { .. }) => {
+            tracing::error!(%error, "this server serves the store no longer, and runs no jobs in it");
+            true
+        }
+        Err(error) => {
+            tracing::debug!(%error, "the format of the store cannot be read");
+            false
+        }
     }
 }
 
