@@ -26,6 +26,10 @@ pub struct OpenOptions {
     /// Maximum number of watches of this handle at a time, from 1 to [`MOST_WATCHES`]: 1032 above it. The client's
     /// default is 10,000.
     pub watches: usize,
+    /// Whether transactions get the [tags](TransactionOption::Tag) that are set on them. Off by default: the client asks
+    /// for the read versions of many transactions at once, and by default a cluster of 7.3 throttles such a request by
+    /// one of its tags.
+    pub tags: bool,
 }
 
 /// Maximum number of watches that the client allows (`ABSOLUTE_MAX_WATCHES`).
@@ -38,6 +42,7 @@ impl Default for OpenOptions {
             first_answer: Duration::from_secs(5),
             transaction_timeout: None,
             watches: Limits::default().watches,
+            tags: false,
         }
     }
 }
@@ -50,6 +55,7 @@ pub struct FdbDatabase {
     watches: usize,
     /// The default timeout of transactions.
     timeout: Option<Duration>,
+    tags: bool,
     /// Whether transactions have batch priority.
     in_background: bool,
 }
@@ -93,6 +99,7 @@ impl FdbDatabase {
             cluster_file: path.into(),
             watches,
             timeout: options.transaction_timeout,
+            tags: options.tags,
             in_background: false,
         };
         if !options.first_answer.is_zero() {
@@ -184,7 +191,7 @@ impl Database for FdbDatabase {
         let background = self.in_background.then(|| Background {
             timeout: self.timeout.map_or(Duration::ZERO, |timeout| timeout.max(SHORTEST_IN_BACKGROUND)),
         });
-        FdbTransaction::begin(self.native.clone(), background)
+        FdbTransaction::begin(self.native.clone(), background, self.tags)
     }
 
     /// The transactions have batch priority, and a timeout of at least a minute if there is a default timeout.

@@ -31,6 +31,7 @@ pub struct FdbTransaction {
 struct SharedTransaction {
     database: Arc<NativeDatabase>,
     background: Option<Background>,
+    tags: bool,
     state: Mutex<State>,
 }
 
@@ -64,11 +65,11 @@ struct State {
 }
 
 impl FdbTransaction {
-    pub(crate) fn begin(database: Arc<NativeDatabase>, background: Option<Background>) -> Result<Self> {
+    pub(crate) fn begin(database: Arc<NativeDatabase>, background: Option<Background>, tags: bool) -> Result<Self> {
         let native = database.create_trx().map_err(kv_error)?;
         let kept = Self::begun(background, &native);
         let state = Mutex::new(State { slot: Slot::Live(native), deferred: None, kept });
-        Ok(FdbTransaction { shared: Arc::new(SharedTransaction { database, background, state }) })
+        Ok(FdbTransaction { shared: Arc::new(SharedTransaction { database, background, tags, state }) })
     }
 
     /// Gives a new transaction, or one that was reset, the options of its handle. Returns those that persist.
@@ -221,6 +222,9 @@ impl Transaction for FdbTransaction {
     }
 
     fn set_option(&self, option: TransactionOption) {
+        if matches!(option, TransactionOption::Tag(_)) && !self.shared.tags {
+            return;
+        }
         match convert::option(option) {
             Some(native_option) => {
                 self.write(|native| native.set_option(native_option));
