@@ -30,8 +30,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kv_api::error::{
-    COMMIT_UNKNOWN_RESULT, FUTURE_VERSION, NOT_COMMITTED, STORAGE_QUOTA_EXCEEDED, TOO_MANY_WATCHES,
-    TRANSACTION_CANCELLED, TRANSACTION_TIMED_OUT, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD, USED_DURING_COMMIT,
+    BATCH_TRANSACTION_THROTTLED, COMMIT_UNKNOWN_RESULT, FUTURE_VERSION, NOT_COMMITTED, STORAGE_QUOTA_EXCEEDED,
+    TOO_MANY_WATCHES, TRANSACTION_CANCELLED, TRANSACTION_TIMED_OUT, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD,
+    USED_DURING_COMMIT,
 };
 use kv_api::{
     ConflictRange, Database, Durability, Error, Figure, IntoBytes, KeySelector, Limits, MutationType, RangeBatch,
@@ -165,6 +166,8 @@ pub struct Chaos<D> {
     outage: Arc<AtomicBool>,
     /// Whether transactions in the background have to wait.
     starved: Option<watch::Receiver<bool>>,
+    /// Number of answers 1051, if such transactions get that answer at once.
+    refusals: Option<Arc<AtomicU64>>,
     in_background: bool,
 }
 
@@ -215,6 +218,12 @@ impl<D: Database> Chaos<D> {
         Chaos { starved: Some(starved), ..Chaos::scripted(inner, []) }
     }
 
+    /// The same, but such transactions get the answer 1051 at once, which is counted in `refusals`. Like that of
+    /// FoundationDB's engine, their `on_error` does not count that answer as a retry. Needs a tokio runtime with timers.
+    pub fn refusing(inner: D, starved: watch::Receiver<bool>, refusals: Arc<AtomicU64>) -> Self {
+        Chaos { refusals: Some(refusals), ..Chaos::starving(inner, starved) }
+    }
+
     fn of(inner: D, plan: FaultSource) -> Self {
         Chaos {
             inner,
@@ -225,6 +234,7 @@ impl<D: Database> Chaos<D> {
             versions: None,
             outage: Arc::default(),
             starved: None,
+            refusals: None,
             in_background: false,
         }
     }
@@ -250,6 +260,7 @@ impl<D: Database> Database for Chaos<D> {
             versions: self.versions.clone(),
             outage: self.outage.clone(),
             starved: self.starved.clone().filter(|_| self.in_background),
+            refusals: self.refusals.clone().filter(|_| self.in_background),
             attempt: Arc::default(),
         })
     }
@@ -328,6 +339,7 @@ pub struct ChaosTransaction<T> {
     versions: Option<Arc<AtomicU64>>,
     outage: Arc<AtomicBool>,
     starved: Option<watch::Receiver<bool>>,
+    refusals: Option<Arc<AtomicU64>>,
     attempt: Arc<Mutex<Attempt>>,
 }
 
@@ -345,6 +357,12 @@ impl<T: Transaction> ChaosTransaction<T> {
         if self.outage.load(Ordering::SeqCst) {
             return Err(Error::new(TRANSACTION_TIMED_OUT));
         }
+        if let (Some(refusals), Some(starved)) = (&self.refusals, &self.starved)
+            && *starved.borrow()
+        {
+            refusals.fetch_add(1, Ordering::SeqCst);
+            return Err(Error::new(BATCH_TRANSACTION_THROTTLED));
+        }
         self.attempt.lock().failed.clone().map_or(Ok(()), Err)
     }
 
@@ -361,7 +379,8 @@ impl<T: Transaction> ChaosTransaction<T> {
     }
 
     fn pause(&self) -> impl Future<Output = ()> + Send + use<T> {
-        let (pause, starved) = (self.plan.lock().pause(), self.starved.clone());
+        let starved = self.starved.clone().filter(|_| self.refusals.is_none());
+        let pause = self.plan.lock().pause();
         async move {
             if let Some(mut starved) = starved {
                 // An error says that the switch is gone.
@@ -587,11 +606,19 @@ impl<T: Transaction> Transaction for ChaosTransaction<T> {
     }
 
     fn on_error(&self, error: Error) -> impl Future<Output = Result<()>> + Send + use<T> {
-        let decided = self.inner.on_error(error);
-        let attempt = self.attempt.clone();
+        let is_refused = self.refusals.is_some() && error.code() == BATCH_TRANSACTION_THROTTLED;
+        let decided = (!is_refused).then(|| self.inner.on_error(error));
+        let this = self.clone();
         async move {
-            decided.await?;
-            Self::begin_attempt(&attempt);
+            match decided {
+                Some(decided) => decided.await?,
+                None => {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    // It forgets the retry limit, which callers set again.
+                    this.inner.reset();
+                }
+            }
+            Self::begin_attempt(&this.attempt);
             Ok(())
         }
     }

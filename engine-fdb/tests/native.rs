@@ -4,10 +4,10 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use engine_fdb::FdbDatabase;
 use engine_fdb::foundationdb::options::{DatabaseOption, TransactionOption as NativeOption};
+use engine_fdb::{FdbDatabase, OpenOptions};
 use futures_executor::block_on;
-use kv_api::{Database, Error, Read, Transaction, error};
+use kv_api::{Database, Error, Read, Tag, Transaction, TransactionOption, error};
 
 use support::{Subspace, cluster, own_handle};
 
@@ -58,6 +58,62 @@ fn the_native_database_takes_the_options_of_the_database() {
         let _kept = [tx.watch(&key(1)), tx.watch(&key(2))];
         tx.get(&key(1), Read::Snapshot).await?;
         assert_eq!(tx.watch(&key(3)).await.unwrap_err().code(), error::TOO_MANY_WATCHES);
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn answers_that_there_is_no_room_end_no_work_in_the_background() {
+    let database = match cluster() {
+        Ok(database) => database,
+        Err(missing) => return missing.skip("answers 1051"),
+    };
+    block_on(async {
+        let transaction = database.in_background().begin()?;
+        transaction.set_option(TransactionOption::RetryLimit(Some(1)));
+        transaction.set_option(TransactionOption::Timeout(Duration::from_secs(1)));
+        // Each waits for half a second at least.
+        for _ in 0..3 {
+            transaction.on_error(Error::new(error::BATCH_TRANSACTION_THROTTLED)).await?;
+            transaction.get_read_version().await?;
+        }
+        transaction.on_error(Error::new(error::NOT_COMMITTED)).await?;
+        let last = transaction.on_error(Error::new(error::NOT_COMMITTED)).await.unwrap_err();
+        assert_eq!(last.code(), error::NOT_COMMITTED, "other errors count");
+
+        let request = database.begin()?;
+        request.set_option(TransactionOption::RetryLimit(Some(1)));
+        request.on_error(Error::new(error::BATCH_TRANSACTION_THROTTLED)).await?;
+        assert!(request.on_error(Error::new(error::BATCH_TRANSACTION_THROTTLED)).await.is_err());
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_transaction_of_many_tags_has_the_first_one() {
+    let database = match cluster() {
+        Ok(database) => database,
+        Err(missing) => return missing.skip("tags"),
+    };
+    block_on(async {
+        let options = OpenOptions {
+            cluster_file: Some(database.cluster_file().to_owned()),
+            tags: true,
+            ..OpenOptions::default()
+        };
+        let transaction = FdbDatabase::open_with(options).await?.begin()?;
+        for attempt in 0..3 {
+            for n in 0..8 {
+                transaction.set_option(TransactionOption::Tag(Tag::new(&format!("{attempt}-{n}")).unwrap()));
+            }
+            transaction.get_read_version().await?;
+            match attempt {
+                0 => transaction.on_error(Error::new(error::NOT_COMMITTED)).await?,
+                _ => transaction.reset(),
+            }
+        }
         Ok::<_, Error>(())
     })
     .unwrap();

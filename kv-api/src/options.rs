@@ -34,9 +34,10 @@ pub enum TransactionOption {
     /// Lower priority than the default, for background work. Embedded engines ignore the option: they have no
     /// priorities. See [`in_background`](crate::Database::in_background).
     PriorityBatch,
-    /// A tag, by which an operator limits the rate of transactions, from the next read version on. FoundationDB allows
-    /// five tags. It does not throttle them by itself (`tag`, not `auto_throttle_tag`). Embedded engines ignore them, and
-    /// so does that of FoundationDB unless it is opened with tags.
+    /// A tag, by which an operator limits the rate of transactions, from the next read version on. Later tags of an
+    /// attempt are ignored. With global tag throttling off, FoundationDB throttles tags that write much by itself, but
+    /// not those that read much (`tag`, not `auto_throttle_tag`). Embedded engines ignore tags, and so does that of
+    /// FoundationDB unless it is opened with tags.
     Tag(Tag),
     /// The transaction commits even when storage is short and others fail with 1225. For transactions that shrink the
     /// data.
