@@ -15,6 +15,7 @@ macro_rules! __scenarios {
                 late_writers_never_reach_a_successor,
                 a_layer_is_marked_and_others_are_refused,
                 a_format_that_changes_in_use_is_noticed,
+                a_handle_in_the_background_is_of_the_same_store,
             }
             "Stores whose versions went back (RFC 003, 'Incarnation')" adopting {
                 a_store_whose_versions_went_back_is_refused_and_adopted,
@@ -175,6 +176,7 @@ macro_rules! __scenarios {
             "Relocation (RFC 003, 'Incarnation')" relocating {
                 a_database_that_moves_arrives_as_it_was,
                 a_relocation_copies_in_the_background_until_writers_wait_for_it,
+                a_relocation_and_a_build_outlast_a_cluster_without_room,
                 what_stands_in_the_way_of_a_relocation_is_said,
                 differences_are_found_before_the_target_is_published,
                 databases_move_on_and_come_back,

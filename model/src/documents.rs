@@ -204,9 +204,9 @@ impl<D: Database> Documents<D> {
         Layer::of(self.shared.clone())
     }
 
-    /// Whether it belongs to this layer.
+    /// Whether it belongs to this layer, or to the same one for work in the background.
     pub(crate) fn is_of(&self, layer: &Layer<D>) -> bool {
-        std::ptr::eq(layer.guard(), &self.shared.guard)
+        Arc::ptr_eq(&layer.guard().format, &self.shared.guard.format)
     }
 
     pub(crate) fn keys(&self) -> &DatabaseKeys {

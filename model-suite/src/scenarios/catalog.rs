@@ -158,3 +158,16 @@ pub(crate) async fn a_format_that_changes_in_use_is_noticed(stage: Stage) {
     assert_eq!(*writer.create_database("e", CreateOptions::default()).await.unwrap_err().kind(), other);
     assert_eq!(rows().await, before);
 }
+
+pub(crate) async fn a_handle_in_the_background_is_of_the_same_store(stage: Stage) {
+    let layer = stage.layer().await;
+    let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
+    let (token, transaction) = (layer.token(), stage.engine().begin().unwrap());
+    let Begun::Edits(edits) = layer.edits(&transaction, &token).await.unwrap() else { panic!("it is new") };
+    edits.put(&documents.clone().in_background(), edit("a", "{}")).unwrap();
+    let another = stage.layer().await.database("db").await.unwrap();
+    assert_eq!(edits.put(&another, edit("b", "{}")).unwrap_err().status(), 400, "that of another layer is refused");
+    edits.finish().await.unwrap();
+    transaction.commit().await.unwrap();
+    documents.get("a", &GetOptions::default()).await.unwrap();
+}
