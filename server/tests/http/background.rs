@@ -1,6 +1,8 @@
 //! While a cluster is at its limit, work in the background stands still, and everything that clients wait for goes on.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use conformance::chaos::Chaos;
 use jobs::{JobId, NewJob};
@@ -14,9 +16,12 @@ use crate::support::{Couch, wait_for};
 /// A server of a store that gives transactions in the background no answer while the switch is on.
 async fn starving() -> (Couch, watch::Sender<bool>) {
     let (switch, starved) = watch::channel(true);
-    let store = server::engine::open(&"mem:".parse().unwrap(), server::engine::IfMissing::Create).unwrap();
-    let couch = Couch::over(AnyDatabase::new(Chaos::starving(store, starved)), Options::default()).await;
+    let couch = Couch::over(AnyDatabase::new(Chaos::starving(memory(), starved)), Options::default()).await;
     (couch, switch)
+}
+
+fn memory() -> AnyDatabase {
+    server::engine::open(&"mem:".parse().unwrap(), server::engine::IfMissing::Create).unwrap()
 }
 
 async fn filled(couch: &Couch, database: &str) {
@@ -42,6 +47,43 @@ async fn running(couch: &Couch) -> BTreeSet<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_that_nobody_waits_for_stand_still() {
     let (couch, switch) = starving().await;
+    stand_still(couch, switch, async || {}).await;
+}
+
+/// More answers 1051 than there are retries of all transactions that are under way.
+const ANSWERS: u64 = 5_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_outlast_a_cluster_that_refuses_work_in_the_background() {
+    let (switch, starved) = watch::channel(true);
+    let refusals = Arc::new(AtomicU64::new(0));
+    let engine = AnyDatabase::new(Chaos::refusing(memory(), starved, refusals.clone()));
+    let couch = Couch::over(engine.clone(), Options::default()).await;
+    stand_still(couch, switch.clone(), async || {
+        let end = refusals.load(Ordering::SeqCst) + ANSWERS;
+        wait_for("answers", async || (refusals.load(Ordering::SeqCst) >= end).then_some(())).await;
+    })
+    .await;
+
+    // A backup of the same store.
+    switch.send_replace(true);
+    let folder = tempfile::tempdir().unwrap();
+    let place = Arc::new(backup::Folder::new(folder.path()));
+    let environment = Arc::new(model::SystemEnvironment);
+    let repository = backup::Repository::open_or_create(place, &backup::Protection::None, environment).await.unwrap();
+    let copy = tokio::spawn(async move {
+        let options = model::LayerOptions::default();
+        repository.back_up(engine, &options, &["db".to_owned()], &mut |_, _| {}).await.map(|_| ())
+    });
+    let end = refusals.load(Ordering::SeqCst) + 200;
+    wait_for("answers", async || (refusals.load(Ordering::SeqCst) >= end).then_some(())).await;
+    assert!(!copy.is_finished());
+    switch.send_replace(false);
+    copy.await.unwrap().unwrap();
+}
+
+/// `meanwhile`: while work in the background stands still.
+async fn stand_still(couch: Couch, switch: watch::Sender<bool>, meanwhile: impl AsyncFn()) {
     filled(&couch, "db").await;
     couch.put("/db/d0", json!({"_rev": couch.get("/db/d0").await.json()["_rev"]})).await;
     // Old bodies that are kept no longer, another layout, an index, tombstones, a vault.
@@ -64,6 +106,8 @@ async fn jobs_that_nobody_waits_for_stand_still() {
 
     let all: BTreeSet<_> = ["auto_purge", "forget", "indexer", "rewrite", "vault_collection"].map(String::from).into();
     wait_for("all kinds", async || (running(&couch).await == all).then_some(())).await;
+    meanwhile().await;
+    assert_eq!(running(&couch).await, all, "no run has failed");
     assert_eq!(couch.get("/layout/_couch_layer/format").await.json()["rewriting"], true);
     assert!(!is_built(&couch, "db").await);
 
@@ -118,6 +162,19 @@ async fn requests_are_answered_and_what_they_wait_for_is_done() {
         assert!(answer.status.is_success(), "{method} {path}: {}", answer.text);
     }
     assert!(is_built(&couch, "db").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_that_reads_all_documents_meanwhile_hastens_the_build() {
+    let (couch, _switch) = starving().await;
+    filled(&couch, "db").await;
+    assert_eq!(couch.json("POST", "/db/_index", index()).await.status, 200);
+    let query = json!({"selector": {"n": {"$gt": 17}}});
+    assert_eq!(couch.json("POST", "/db/_explain", query.clone()).await.status, 200);
+    assert!(!is_built(&couch, "db").await);
+    let found = couch.json("POST", "/db/_find", query).await.json();
+    assert_eq!(found["docs"].as_array().map(Vec::len), Some(2), "{found}");
+    wait_for("the index", async || is_built(&couch, "db").await.then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
