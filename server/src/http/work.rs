@@ -45,6 +45,9 @@ const BEATS: u32 = 3;
 /// Time for runs to stop when the server stops.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// Time for a run in the background to come to its next step, and stop there. After that it is cut off.
+const TO_NEXT_STEP: Duration = Duration::from_secs(1);
+
 /// Time after which a run is no longer suspected to end its server.
 const SETTLED: Duration = Duration::from_secs(600);
 
@@ -265,13 +268,17 @@ async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
         tokio::select! {
             () = app.stopping() => break,
             _ = beat.tick() => {
-                if !is_alone && is_of_another_format(&layer).await {
-                    break;
-                }
                 // The next beat tries again.
                 if let Err(error) = server.renew().await {
                     app.statistics.failed_renewals.add(1);
                     tracing::warn!(%error, "the lease on this server's jobs cannot be renewed");
+                }
+                if !is_alone && is_of_another_format(&layer).await {
+                    let running = slots.iter().flat_map(|slot| &slot.running);
+                    running.for_each(|run| {
+                        run.stop.send_replace(true);
+                    });
+                    break;
                 }
                 match server.take_over(began.elapsed(), now_ms()).await {
                     Ok(lost) => {
@@ -394,6 +401,9 @@ impl Slot {
         }
         self.turn = now;
         self.running.retain(|run| !run.stop.is_closed());
+        if !self.running.iter().any(|run| run.takes_turns) {
+            return;
+        }
         let excess = self.running.len().saturating_sub(self.at_once(app));
         let waiting = match layer.jobs().list(self.kind.name).await {
             Ok(jobs) => {
@@ -466,8 +476,20 @@ async fn supervise(
     let _replicating = (kind.name == record::KIND).then(|| app.statistics.replications.enter());
     tracing::info!(job = ?run.job.id, attempt = run.job.attempts, "a job begins");
     let Some(mut task) = app.spawn_scan((kind.run)(app.clone(), run.clone())) else { return };
+    // A transaction in the background may stand still, and then the run does not come to its next step.
+    let stands_still = async {
+        tokio::select! {
+            () = run.stopped() => {}
+            () = app.stopping() => {}
+        }
+        tokio::time::sleep(TO_NEXT_STEP).await;
+    };
     let ended = tokio::select! {
         ended = &mut task => ended,
+        () = stands_still, if is_in_background => {
+            task.abort();
+            (&mut task).await.or_else(|error| if error.is_cancelled() { Ok(End::Again(Duration::ZERO)) } else { Err(error) })
+        }
         never = follow(&jobs, &run, &stop) => match never {},
         never = settle(&jobs, &run) => match never {},
     };
