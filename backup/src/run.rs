@@ -87,9 +87,9 @@ impl Repository {
         Ok(RunInfo::of(id, &self.manifest(id).await?))
     }
 
-    /// Backs up databases of a store; all if `names` is empty. Others may write meanwhile. `progress` is called with a
-    /// database and the number of its copied documents. If files of earlier runs are damaged, all databases are copied
-    /// as a whole.
+    /// Backs up databases of a store, in the background ([`Database::in_background`]); all if `names` is empty. Others
+    /// may write meanwhile. `progress` is called with a database and the number of its copied documents. If files of
+    /// earlier runs are damaged, all databases are copied as a whole.
     ///
     /// # Errors
     /// Those of the store and the place. Earlier runs stay as they are. The error of one database of several is in the
@@ -101,7 +101,7 @@ impl Repository {
         names: &[String],
         progress: Progress<'_>,
     ) -> Result<Report> {
-        let layer = Layer::open(engine, options.clone()).await?;
+        let layer = Layer::open(engine.in_background(), options.clone()).await?;
         let mut remarks = Vec::new();
         match self.make_run(&layer, options, names, Some(&mut remarks), progress).await {
             Err(Error::Damaged { file, reason }) => {
@@ -125,7 +125,7 @@ impl Repository {
         names: &[String],
         progress: Progress<'_>,
     ) -> Result<Report> {
-        let layer = Layer::open(engine, options.clone()).await?;
+        let layer = Layer::open(engine.in_background(), options.clone()).await?;
         self.make_run(&layer, options, names, None, progress).await
     }
 

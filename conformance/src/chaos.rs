@@ -14,7 +14,8 @@
 //! A [slow](Chaos::slow) database has one fault, which is not random: its read versions become too old (1007) after a
 //! number of bytes. A database [without watches](Chaos::without_watches) refuses each of them (1032). One [with other
 //! versions](Chaos::with_versions) acts as a store restored into another cluster. One [with outages](Chaos::with_outages)
-//! acts as a cluster that does not answer, while a switch is on.
+//! acts as a cluster that does not answer, while a switch is on. A [starving](Chaos::starving) one acts as a cluster at
+//! its limit.
 //!
 //! Faults are drawn from one seed at given rates, or come from a script. A transaction that writes nothing has no
 //! faults at its commit, as on a cluster.
@@ -29,8 +30,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kv_api::error::{
-    COMMIT_UNKNOWN_RESULT, FUTURE_VERSION, NOT_COMMITTED, STORAGE_QUOTA_EXCEEDED, TOO_MANY_WATCHES,
-    TRANSACTION_CANCELLED, TRANSACTION_TIMED_OUT, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD, USED_DURING_COMMIT,
+    BATCH_TRANSACTION_THROTTLED, COMMIT_UNKNOWN_RESULT, FUTURE_VERSION, NOT_COMMITTED, STORAGE_QUOTA_EXCEEDED,
+    TOO_MANY_WATCHES, TRANSACTION_CANCELLED, TRANSACTION_TIMED_OUT, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD,
+    USED_DURING_COMMIT,
 };
 use kv_api::{
     ConflictRange, Database, Durability, Error, Figure, IntoBytes, KeySelector, Limits, MutationType, RangeBatch,
@@ -162,6 +164,11 @@ pub struct Chaos<D> {
     watches: bool,
     versions: Option<Arc<AtomicU64>>,
     outage: Arc<AtomicBool>,
+    /// Whether transactions in the background have to wait.
+    starved: Option<watch::Receiver<bool>>,
+    /// Number of answers 1051, if such transactions get that answer at once.
+    refusals: Option<Arc<AtomicU64>>,
+    in_background: bool,
 }
 
 impl<D: Database> Chaos<D> {
@@ -205,6 +212,18 @@ impl<D: Database> Chaos<D> {
         Chaos { outage, ..Chaos::scripted(inner, []) }
     }
 
+    /// A cluster at its limit: while `starved` is true, transactions in the [background](Database::in_background) get no
+    /// answer.
+    pub fn starving(inner: D, starved: watch::Receiver<bool>) -> Self {
+        Chaos { starved: Some(starved), ..Chaos::scripted(inner, []) }
+    }
+
+    /// The same, but such transactions get the answer 1051 at once, which is counted in `refusals`. Like that of
+    /// FoundationDB's engine, their `on_error` does not count that answer as a retry. Needs a tokio runtime with timers.
+    pub fn refusing(inner: D, starved: watch::Receiver<bool>, refusals: Arc<AtomicU64>) -> Self {
+        Chaos { refusals: Some(refusals), ..Chaos::starving(inner, starved) }
+    }
+
     fn of(inner: D, plan: FaultSource) -> Self {
         Chaos {
             inner,
@@ -214,6 +233,9 @@ impl<D: Database> Chaos<D> {
             watches: true,
             versions: None,
             outage: Arc::default(),
+            starved: None,
+            refusals: None,
+            in_background: false,
         }
     }
 }
@@ -237,8 +259,14 @@ impl<D: Database> Database for Chaos<D> {
             watches: self.watches,
             versions: self.versions.clone(),
             outage: self.outage.clone(),
+            starved: self.starved.clone().filter(|_| self.in_background),
+            refusals: self.refusals.clone().filter(|_| self.in_background),
             attempt: Arc::default(),
         })
+    }
+
+    fn in_background(&self) -> Self {
+        Chaos { inner: self.inner.in_background(), in_background: true, ..self.clone() }
     }
 
     fn limits(&self) -> Limits {
@@ -310,6 +338,8 @@ pub struct ChaosTransaction<T> {
     watches: bool,
     versions: Option<Arc<AtomicU64>>,
     outage: Arc<AtomicBool>,
+    starved: Option<watch::Receiver<bool>>,
+    refusals: Option<Arc<AtomicU64>>,
     attempt: Arc<Mutex<Attempt>>,
 }
 
@@ -327,6 +357,12 @@ impl<T: Transaction> ChaosTransaction<T> {
         if self.outage.load(Ordering::SeqCst) {
             return Err(Error::new(TRANSACTION_TIMED_OUT));
         }
+        if let (Some(refusals), Some(starved)) = (&self.refusals, &self.starved)
+            && *starved.borrow()
+        {
+            refusals.fetch_add(1, Ordering::SeqCst);
+            return Err(Error::new(BATCH_TRANSACTION_THROTTLED));
+        }
         self.attempt.lock().failed.clone().map_or(Ok(()), Err)
     }
 
@@ -343,8 +379,13 @@ impl<T: Transaction> ChaosTransaction<T> {
     }
 
     fn pause(&self) -> impl Future<Output = ()> + Send + use<T> {
+        let starved = self.starved.clone().filter(|_| self.refusals.is_none());
         let pause = self.plan.lock().pause();
         async move {
+            if let Some(mut starved) = starved {
+                // An error says that the switch is gone.
+                let _ = starved.wait_for(|starved| !starved).await;
+            }
             if let Some(pause) = pause {
                 tokio::time::sleep(pause).await;
             }
@@ -565,11 +606,19 @@ impl<T: Transaction> Transaction for ChaosTransaction<T> {
     }
 
     fn on_error(&self, error: Error) -> impl Future<Output = Result<()>> + Send + use<T> {
-        let decided = self.inner.on_error(error);
-        let attempt = self.attempt.clone();
+        let is_refused = self.refusals.is_some() && error.code() == BATCH_TRANSACTION_THROTTLED;
+        let decided = (!is_refused).then(|| self.inner.on_error(error));
+        let this = self.clone();
         async move {
-            decided.await?;
-            Self::begin_attempt(&attempt);
+            match decided {
+                Some(decided) => decided.await?,
+                None => {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    // It forgets the retry limit, which callers set again.
+                    this.inner.reset();
+                }
+            }
+            Self::begin_attempt(&this.attempt);
             Ok(())
         }
     }

@@ -120,6 +120,10 @@ impl<A: Database, B: Database> Database for Mirror<A, B> {
         }
     }
 
+    fn in_background(&self) -> Self {
+        Mirror { a: self.a.in_background(), b: self.b.in_background(), pairs: self.pairs.clone() }
+    }
+
     fn limits(&self) -> Limits {
         let (mut limits, b) = (self.a.limits(), self.b.limits());
         limits.key_bytes = limits.key_bytes.min(b.key_bytes);

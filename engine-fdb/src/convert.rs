@@ -81,6 +81,7 @@ pub(crate) fn option(option: TransactionOption) -> Option<Native> {
         TransactionOption::BypassUnreadable => Native::BypassUnreadable,
         TransactionOption::CausalReadRisky => Native::CausalReadRisky,
         TransactionOption::PriorityBatch => Native::PriorityBatch,
+        TransactionOption::Tag(tag) => Native::Tag(tag.as_str().to_owned()),
         TransactionOption::BypassStorageQuota => Native::BypassStorageQuota,
         TransactionOption::ReadSystemKeys => Native::ReadSystemKeys,
         _ => return None,

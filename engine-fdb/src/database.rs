@@ -11,7 +11,7 @@ use kv_api::{Database, Durability, Error, Figure, Limits, Result, Transaction, T
 
 use crate::convert;
 use crate::network::start_network;
-use crate::transaction::FdbTransaction;
+use crate::transaction::{Background, FdbTransaction};
 
 /// Options of a cluster's connection.
 #[derive(Clone, Debug)]
@@ -26,6 +26,10 @@ pub struct OpenOptions {
     /// Maximum number of watches of this handle at a time, from 1 to [`MOST_WATCHES`]: 1032 above it. The client's
     /// default is 10,000.
     pub watches: usize,
+    /// Whether transactions get the [tags](TransactionOption::Tag) that are set on them. Off by default: the client asks
+    /// for the read versions of many transactions at once, and by default a cluster of 7.3 throttles such a request by
+    /// one of its tags.
+    pub tags: bool,
 }
 
 /// Maximum number of watches that the client allows (`ABSOLUTE_MAX_WATCHES`).
@@ -38,6 +42,7 @@ impl Default for OpenOptions {
             first_answer: Duration::from_secs(5),
             transaction_timeout: None,
             watches: Limits::default().watches,
+            tags: false,
         }
     }
 }
@@ -48,7 +53,16 @@ pub struct FdbDatabase {
     native: Arc<Native>,
     cluster_file: Arc<Path>,
     watches: usize,
+    /// The default timeout of transactions.
+    timeout: Option<Duration>,
+    tags: bool,
+    /// Whether transactions have batch priority.
+    in_background: bool,
 }
+
+/// Shortest default timeout of transactions in the background. A cluster at its limit gives them no read version for a
+/// while, and the work that they belong to should not fail at once.
+const SHORTEST_IN_BACKGROUND: Duration = Duration::from_secs(60);
 
 impl FdbDatabase {
     /// Opens the cluster named by a cluster file, or the default one: [`OpenOptions::default`] with
@@ -80,7 +94,14 @@ impl FdbDatabase {
         let watches = options.watches.clamp(1, MOST_WATCHES);
         let most = DatabaseOption::MaxWatches(i32::try_from(watches).unwrap_or(i32::MAX));
         native.set_option(most).map_err(convert::kv_error)?;
-        let database = FdbDatabase { native: Arc::new(native), cluster_file: path.into(), watches };
+        let database = FdbDatabase {
+            native: Arc::new(native),
+            cluster_file: path.into(),
+            watches,
+            timeout: options.transaction_timeout,
+            tags: options.tags,
+            in_background: false,
+        };
         if !options.first_answer.is_zero() {
             database.wait_for_answer(options.first_answer).await?;
         }
@@ -167,7 +188,15 @@ impl Database for FdbDatabase {
     type Transaction = FdbTransaction;
 
     fn begin(&self) -> Result<FdbTransaction> {
-        FdbTransaction::begin(self.native.clone())
+        let background = self.in_background.then(|| Background {
+            timeout: self.timeout.map_or(Duration::ZERO, |timeout| timeout.max(SHORTEST_IN_BACKGROUND)),
+        });
+        FdbTransaction::begin(self.native.clone(), background, self.tags)
+    }
+
+    /// The transactions have batch priority, and a timeout of at least a minute if there is a default timeout.
+    fn in_background(&self) -> Self {
+        FdbDatabase { in_background: true, ..self.clone() }
     }
 
     fn limits(&self) -> Limits {

@@ -43,6 +43,11 @@ impl Kept {
         self.retries = self.retries.saturating_add(1);
     }
 
+    /// Notes that the cluster answered and had no room. That counts neither as a retry nor against the timeout.
+    pub(crate) fn starved(&mut self) {
+        self.begun = Instant::now();
+    }
+
     /// Sets the recorded options on a transaction that was reset.
     pub(crate) fn restore(&self, native: &Transaction) {
         let mut options = Vec::new();

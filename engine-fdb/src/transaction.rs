@@ -2,10 +2,14 @@
 
 use std::fmt;
 use std::future::{Future, ready};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use foundationdb::{Database as Native, FdbError, FdbResult, Transaction as NativeTransaction};
+use foundationdb::options::TransactionOption as Native;
+use foundationdb::{Database as NativeDatabase, FdbError, FdbResult, Transaction as NativeTransaction};
+use futures_timer::Delay;
 use futures_util::future::Either;
 use kv_api::{
     ConflictRange, Error, IntoBytes, KeySelector, KeyValue, MutationType, RangeBatch, RangeRequest, Read, Result,
@@ -27,8 +31,32 @@ pub struct FdbTransaction {
 }
 
 struct SharedTransaction {
-    database: Arc<Native>,
+    database: Arc<NativeDatabase>,
+    background: Option<Background>,
+    tags: bool,
     state: Mutex<State>,
+}
+
+/// What the transactions of a handle for work in the background have from their start and from each reset on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Background {
+    /// Their timeout; zero for none.
+    pub(crate) timeout: Duration,
+}
+
+impl Background {
+    /// Sets the options of a new transaction, or of one that was reset. The caller notes the timeout.
+    fn begin(self, native: &NativeTransaction) {
+        self.repeat(native);
+        // The client accepts any timeout.
+        let _ = native.set_option(Native::Timeout(convert::milliseconds(self.timeout)));
+    }
+
+    /// Sets the option that the client forgets when it repeats a transaction.
+    fn repeat(self, native: &NativeTransaction) {
+        // The client accepts it at any time.
+        let _ = native.set_option(Native::PriorityBatch);
+    }
 }
 
 struct State {
@@ -36,13 +64,26 @@ struct State {
     /// The first error that the native client returns at once and the trait reports later.
     deferred: Option<Error>,
     kept: Kept,
+    /// Whether this attempt has its tag.
+    is_tagged: bool,
 }
 
 impl FdbTransaction {
-    pub(crate) fn begin(database: Arc<Native>) -> Result<Self> {
+    pub(crate) fn begin(database: Arc<NativeDatabase>, background: Option<Background>, tags: bool) -> Result<Self> {
         let native = database.create_trx().map_err(kv_error)?;
-        let state = Mutex::new(State { slot: Slot::Live(native), deferred: None, kept: Kept::new() });
-        Ok(FdbTransaction { shared: Arc::new(SharedTransaction { database, state }) })
+        let kept = Self::begun(background, &native);
+        let state = Mutex::new(State { slot: Slot::Live(native), deferred: None, kept, is_tagged: false });
+        Ok(FdbTransaction { shared: Arc::new(SharedTransaction { database, background, tags, state }) })
+    }
+
+    /// Gives a new transaction, or one that was reset, the options of its handle. Returns those that persist.
+    fn begun(background: Option<Background>, native: &NativeTransaction) -> Kept {
+        let mut kept = Kept::new();
+        if let Some(background) = background {
+            background.begin(native);
+            kept.note(TransactionOption::Timeout(background.timeout));
+        }
+        kept
     }
 
     /// Gives access to the crate's transaction, for operations outside the trait.
@@ -73,6 +114,46 @@ impl FdbTransaction {
         let outcome = state.slot.live().and_then(|native| write(native).map_err(kv_error));
         if let Err(error) = outcome {
             state.deferred.get_or_insert(error);
+        }
+    }
+
+    /// Waits until the cluster may have room for work in the background, and begins the transaction again.
+    fn starved(&self, error: Error) -> impl Future<Output = Result<()>> + Send + use<> {
+        let mut state = self.state();
+        let native = match state.slot.take() {
+            Slot::Live(native) => Ok(native),
+            // After a timeout it stays timed out.
+            Slot::Failed(failed) if failed.code() == error::TRANSACTION_TIMED_OUT => {
+                state.slot = Slot::Failed(failed);
+                Err(Error::new(error::TRANSACTION_TIMED_OUT))
+            }
+            Slot::Failed(failed) => Ok(failed.reset()),
+            Slot::Committed(committed) => Ok(committed.reset()),
+            Slot::Cancelled(cancelled) => {
+                state.slot = Slot::Cancelled(cancelled);
+                Err(Error::new(error::TRANSACTION_CANCELLED))
+            }
+            Slot::Away => Err(error),
+        };
+        drop(state);
+        let this = self.clone();
+        async move {
+            let mut native = native?;
+            // Many transactions may wait, and should not come back together.
+            let jitter = RandomState::new().build_hasher().finish() % 1_000;
+            Delay::new(Duration::from_millis(500 + jitter)).await;
+            // Only now: the client measures a timeout from the reset.
+            native.reset();
+            let mut state = this.state();
+            state.kept.starved();
+            state.kept.restore(&native);
+            if let Some(background) = this.shared.background {
+                background.repeat(&native);
+            }
+            state.slot = Slot::Live(native);
+            state.deferred = None;
+            state.is_tagged = false;
+            Ok(())
         }
     }
 
@@ -185,6 +266,12 @@ impl Transaction for FdbTransaction {
     }
 
     fn set_option(&self, option: TransactionOption) {
+        // The client allows five tags and fails above that (2109). An edit of several databases has the first one's.
+        if matches!(option, TransactionOption::Tag(_))
+            && (!self.shared.tags || std::mem::replace(&mut self.state().is_tagged, true))
+        {
+            return;
+        }
         match convert::option(option) {
             Some(native_option) => {
                 self.write(|native| native.set_option(native_option));
@@ -261,7 +348,12 @@ impl Transaction for FdbTransaction {
         }
     }
 
+    /// In the background, 1051 says that the cluster has no room now. The transaction waits and begins again, as often as
+    /// that is the answer: it counts neither as a retry nor against the timeout.
     fn on_error(&self, error: Error) -> impl Future<Output = Result<()>> + Send + use<> {
+        if self.shared.background.is_some() && error.code() == error::BATCH_TRANSACTION_THROTTLED {
+            return Either::Left(self.starved(error));
+        }
         let code = FdbError::from_code(error.code());
         let mut state = self.state();
         let again = |native: NativeTransaction, kept: &Kept| {
@@ -285,12 +377,16 @@ impl Transaction for FdbTransaction {
         };
         drop(state);
         let this = self.clone();
-        async move {
+        Either::Right(async move {
             match decided?.await {
                 Ok(native) => {
+                    if let Some(background) = this.shared.background {
+                        background.repeat(&native);
+                    }
                     let mut state = this.state();
                     state.slot = Slot::Live(native);
                     state.deferred = None;
+                    state.is_tagged = false;
                     state.kept.retried();
                     Ok(())
                 }
@@ -303,13 +399,13 @@ impl Transaction for FdbTransaction {
                     Err(if given_back.code() == error.code() { error } else { kv_error(given_back) })
                 }
             }
-        }
+        })
     }
 
     fn reset(&self) {
         let mut state = self.state();
         state.deferred = None;
-        state.kept = Kept::new();
+        state.is_tagged = false;
         let native = match state.slot.take() {
             Slot::Live(mut native) => {
                 native.reset();
@@ -321,7 +417,10 @@ impl Transaction for FdbTransaction {
             Slot::Away => self.shared.database.create_trx().map_err(kv_error),
         };
         match native {
-            Ok(native) => state.slot = Slot::Live(native),
+            Ok(native) => {
+                state.kept = Self::begun(self.shared.background, &native);
+                state.slot = Slot::Live(native);
+            }
             Err(error) => state.deferred = Some(error),
         }
     }

@@ -38,6 +38,10 @@ pub struct Counts {
     pub conflict_ranges: u64,
     /// Commits started.
     pub commits: u64,
+    /// Whether the transaction was begun by a handle for [work in the background](Database::in_background).
+    pub in_background: bool,
+    /// Whether the transaction had a [tag](TransactionOption::Tag) before its first read.
+    pub tagged: bool,
 }
 
 type Separate = fn(&[u8]) -> bool;
@@ -58,13 +62,14 @@ type Separate = fn(&[u8]) -> bool;
 pub struct Counted<D> {
     inner: D,
     separate: Option<Separate>,
+    in_background: bool,
     ledgers: Arc<Mutex<Vec<Ledger>>>,
 }
 
 impl<D: Database> Counted<D> {
     /// Counts the transactions of `inner`.
     pub fn new(inner: D) -> Self {
-        Counted { inner, separate: None, ledgers: Arc::default() }
+        Counted { inner, separate: None, in_background: false, ledgers: Arc::default() }
     }
 
     /// Also counts, in [`Counts::kvs_read_separately`], the rows whose key matches `rule`: a fixed cost of a layer, for
@@ -90,8 +95,13 @@ impl<D: Database> Database for Counted<D> {
     fn begin(&self) -> Result<Self::Transaction> {
         let inner = self.inner.begin()?;
         let ledger = Ledger::default();
+        ledger.add(|counts| counts.in_background = self.in_background);
         self.ledgers.lock().push(ledger.clone());
         Ok(CountedTransaction { inner, separate: self.separate, ledger })
+    }
+
+    fn in_background(&self) -> Self {
+        Counted { inner: self.inner.in_background(), in_background: true, ..self.clone() }
     }
 
     fn limits(&self) -> Limits {
@@ -260,6 +270,9 @@ impl<T: Transaction> Transaction for CountedTransaction<T> {
     }
 
     fn set_option(&self, option: TransactionOption) {
+        if let TransactionOption::Tag(_) = option {
+            self.ledger.add(|counts| counts.tagged |= counts.reads == 0);
+        }
         self.inner.set_option(option);
     }
 

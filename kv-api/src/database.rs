@@ -13,6 +13,15 @@ pub trait Database: Clone + Send + Sync + 'static {
     /// Begins a transaction. Does no I/O: the read version is fetched at the first read.
     fn begin(&self) -> Result<Self::Transaction>;
 
+    /// The same database, for work in the background: all attempts of the transactions that this handle begins have a
+    /// lower priority than others ([`TransactionOption::PriorityBatch`](crate::TransactionOption::PriorityBatch)). They
+    /// may wait long, so nobody should wait for them: that a cluster has no room for them (1051) counts neither as a
+    /// retry nor against their timeout. Engines without priorities return the handle as it is.
+    #[must_use]
+    fn in_background(&self) -> Self {
+        self.clone()
+    }
+
     /// Limits on the sizes and times of its transactions.
     fn limits(&self) -> Limits;
 

@@ -28,6 +28,8 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 pub trait DynDatabase: Send + Sync + 'static {
     /// See [`Database::begin`].
     fn begin(&self) -> Result<Arc<dyn DynTransaction>>;
+    /// See [`Database::in_background`].
+    fn in_background(&self) -> Arc<dyn DynDatabase>;
     /// See [`Database::limits`].
     fn limits(&self) -> Limits;
     /// See [`Database::durability`].
@@ -47,6 +49,10 @@ pub trait DynDatabase: Send + Sync + 'static {
 impl<D: Database> DynDatabase for D {
     fn begin(&self) -> Result<Arc<dyn DynTransaction>> {
         Ok(Arc::new(Database::begin(self)?))
+    }
+
+    fn in_background(&self) -> Arc<dyn DynDatabase> {
+        Arc::new(Database::in_background(self))
     }
 
     fn limits(&self) -> Limits {
@@ -255,6 +261,10 @@ impl Database for AnyDatabase {
 
     fn begin(&self) -> Result<AnyTransaction> {
         Ok(AnyTransaction { inner: self.engine.begin()?, outcomes: self.outcomes.clone() })
+    }
+
+    fn in_background(&self) -> Self {
+        AnyDatabase { engine: self.engine.in_background(), outcomes: self.outcomes.clone() }
     }
 
     fn limits(&self) -> Limits {

@@ -74,7 +74,7 @@ pub use figures::Figure;
 pub use format::{STORED_FORMAT, other_format};
 pub use limits::{Durability, Limits};
 pub use mutation::MutationType;
-pub use options::TransactionOption;
+pub use options::{Tag, TransactionOption};
 pub use pinned::{Pinned, PinnedTransaction};
 pub use prefixed::{Prefixed, PrefixedTransaction};
 pub use range::{Direction, KeyValue, RangeBatch, RangeRequest};

@@ -44,6 +44,10 @@ impl<D: Database> Database for Pinned<D> {
         Ok(PinnedTransaction { inner, version: self.version })
     }
 
+    fn in_background(&self) -> Self {
+        Pinned { inner: self.inner.in_background(), version: self.version }
+    }
+
     fn limits(&self) -> Limits {
         self.inner.limits()
     }

@@ -46,6 +46,10 @@ impl<D: Database> Database for Prefixed<D> {
         Ok(PrefixedTransaction { inner: self.inner.begin()?, prefix: self.prefix.clone() })
     }
 
+    fn in_background(&self) -> Self {
+        Prefixed { inner: self.inner.in_background(), prefix: self.prefix.clone() }
+    }
+
     fn limits(&self) -> Limits {
         let limits = self.inner.limits();
         Limits { key_bytes: limits.key_bytes.saturating_sub(self.prefix.len()), ..limits }

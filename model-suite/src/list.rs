@@ -14,6 +14,8 @@ macro_rules! __scenarios {
                 databases_are_created_listed_and_dropped,
                 late_writers_never_reach_a_successor,
                 a_layer_is_marked_and_others_are_refused,
+                a_format_that_changes_in_use_is_noticed,
+                a_handle_in_the_background_is_of_the_same_store,
             }
             "Stores whose versions went back (RFC 003, 'Incarnation')" adopting {
                 a_store_whose_versions_went_back_is_refused_and_adopted,
@@ -173,6 +175,8 @@ macro_rules! __scenarios {
             }
             "Relocation (RFC 003, 'Incarnation')" relocating {
                 a_database_that_moves_arrives_as_it_was,
+                a_relocation_copies_in_the_background_until_writers_wait_for_it,
+                a_relocation_and_a_build_outlast_a_cluster_without_room,
                 what_stands_in_the_way_of_a_relocation_is_said,
                 differences_are_found_before_the_target_is_published,
                 databases_move_on_and_come_back,
@@ -373,6 +377,7 @@ macro_rules! __scenarios {
             "Jobs that build indexes" index_jobs {
                 an_index_comes_with_its_job_and_the_job_ends_with_the_build,
                 the_job_goes_with_the_last_index_that_is_to_be_built,
+                a_build_is_in_the_background_until_somebody_waits_for_it,
                 a_build_that_nobody_is_at_is_asked_for_once,
             }
             "Local documents and settings" local {
@@ -380,6 +385,7 @@ macro_rules! __scenarios {
                 settings_are_kept_and_bad_ones_are_refused,
             }
             "Costs (the performance tables of RFC 001, RFC 003 and RFC 004)" costs {
+                every_transaction_of_a_database_has_its_tag,
                 edits_read_what_the_rfc_allows,
                 documents_without_attachments_pay_nothing_for_those_of_others,
                 what_is_pending_costs_no_multiple_of_the_answer,

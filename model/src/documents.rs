@@ -9,8 +9,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use kv_api::{Database, Read, Transaction};
+use kv_api::{Database, Read, Tag, Transaction, TransactionOption};
 use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
 
 use crate::error::{Error, NotFound, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys};
@@ -47,6 +48,8 @@ pub(crate) struct Home {
     pub(crate) partitioned: bool,
     pub(crate) access: Access,
     instance_key: Vec<u8>,
+    /// The tag of its transactions.
+    tag: Tag,
     /// Whether bodies were packed when the instance was last read. A guess, for work that is done before reading it.
     packed: AtomicBool,
     /// Maximum number of revisions of a branch when the instance was last read. Also a guess.
@@ -78,6 +81,7 @@ impl<D: Database> Documents<D> {
                 partitioned: place.partitioned,
                 access,
                 instance_key,
+                tag: tag_of(name),
                 packed,
                 revs_limit: AtomicU32::new(DEFAULT_REVS_LIMIT),
                 validates: AtomicBool::new(false),
@@ -87,6 +91,13 @@ impl<D: Database> Documents<D> {
             validating: Validating::default(),
             quota: None,
         }
+    }
+
+    /// The same database for work in the background; see [`Layer::in_background`].
+    #[must_use]
+    pub fn in_background(mut self) -> Self {
+        self.shared = Layer::of(self.shared).in_background().shared;
+        self
     }
 
     /// The same database. If its design documents have `validate_doc_update`, this validator is called for edits.
@@ -193,9 +204,9 @@ impl<D: Database> Documents<D> {
         Layer::of(self.shared.clone())
     }
 
-    /// Whether it belongs to this layer.
+    /// Whether it belongs to this layer, or to the same one for work in the background.
     pub(crate) fn is_of(&self, layer: &Layer<D>) -> bool {
-        std::ptr::eq(layer.guard(), &self.shared.guard)
+        Arc::ptr_eq(&layer.guard().format, &self.shared.guard.format)
     }
 
     pub(crate) fn keys(&self) -> &DatabaseKeys {
@@ -227,16 +238,20 @@ impl<D: Database> Documents<D> {
         self.home.validates.store(!instance.validation.designs.is_empty(), Ordering::Relaxed);
     }
 
-    /// Reads the instance row. The call issues the read, which is serializable if the transaction writes. Fails with
-    /// 404 if the database is gone, and with the errors of [`Instance::admit`] during a relocation.
+    /// Reads the instance row, and sets the database's tag: every transaction of a database begins here. The call issues
+    /// the read, which is serializable if the transaction writes. Fails with 404 if the database is gone, and with the
+    /// errors of [`Instance::admit`] during a relocation.
     pub(crate) fn instance(
         &self,
         transaction: &D::Transaction,
         read: Read,
     ) -> impl Future<Output = Result<Instance>> + Send + use<D> {
+        transaction.set_option(TransactionOption::Tag(self.home.tag));
         let row = transaction.get(&self.home.instance_key, read);
+        let known = self.shared.guard.format.check_known();
         let (id, access) = (self.home.instance_id, self.home.access);
         async move {
+            known?;
             let row = row.await?.ok_or_else(|| Error::not_found(NotFound::Database))?;
             Instance::read(&row)?.admit(id, access, read)
         }
@@ -257,5 +272,34 @@ impl<D: Database> Documents<D> {
         Fut: Future<Output = Result<T>>,
     {
         crate::read::reading::run_batch(self.engine(), most, body).await
+    }
+}
+
+/// The tag of a database's transactions: its name if that is short enough, else seven bytes of the name, `~`, and the
+/// first eight hexadecimal digits of the name's SHA-256.
+fn tag_of(name: &str) -> Tag {
+    let shortened = || {
+        let begin = &name[..name.floor_char_boundary(7)];
+        let hash = crate::hex(&Sha256::digest(name)[..4]);
+        Tag::new(&format!("{begin}~{hash}"))
+    };
+    Tag::new(name).or_else(shortened).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tag_of_a_database_is_known_from_its_name() {
+        // printf %s userdb-6a6f686e2d646f65 | sha256sum
+        for (name, tag) in [
+            ("notes", "notes"),
+            ("exactly-16-bytes", "exactly-16-bytes"),
+            ("userdb-6a6f686e2d646f65", "userdb-~b5e104ea"),
+            ("äöüäöüäöüäöü", "äöü~5f25ecbe"),
+        ] {
+            assert_eq!(tag_of(name).as_str(), tag);
+        }
     }
 }

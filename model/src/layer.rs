@@ -18,6 +18,7 @@ use crate::feed::epoch::Feed;
 use crate::indexes::Definitions;
 use crate::keys::Key;
 use crate::limits::{DEFAULT_MAX_DOCUMENT_SIZE, HIGHEST_MAX_DOCUMENT_SIZE};
+use crate::read::reading;
 use crate::rows::body::BodyFormat;
 use crate::rows::row::Reader;
 use crate::rows::tuple;
@@ -76,10 +77,10 @@ pub(crate) struct LayerState<D> {
     pub(crate) threads: usize,
     /// The feeds with waiting clients, by database.
     pub(crate) feeds: Mutex<HashMap<Bytes, Weak<Feed>>>,
-    pub(crate) indexes: Definitions,
-    pub(crate) edit_counts: EditCounts,
+    pub(crate) indexes: Arc<Definitions>,
+    pub(crate) edit_counts: Arc<EditCounts>,
     /// The databases whose branches are being stemmed here.
-    pub(crate) stemming: Mutex<HashSet<Bytes>>,
+    pub(crate) stemming: Arc<Mutex<HashSet<Bytes>>>,
 }
 
 /// Size limits. Layers may share them.
@@ -160,9 +161,30 @@ impl<D: Database> Layer<D> {
                 limits,
                 threads: options.threads,
                 feeds: Mutex::default(),
-                indexes: Definitions::default(),
-                edit_counts: EditCounts::default(),
-                stemming: Mutex::default(),
+                indexes: Arc::default(),
+                edit_counts: Arc::default(),
+                stemming: Arc::default(),
+            }),
+        }
+    }
+
+    /// The same layer for work in the background: its transactions have a lower priority than others
+    /// ([`Database::in_background`]), and so have those of databases that it opens. For work that nobody waits for:
+    /// while the cluster is at its limit, it may stand still.
+    #[must_use]
+    pub fn in_background(&self) -> Self {
+        let shared = &self.shared;
+        Layer {
+            shared: Arc::new(LayerState {
+                guard: shared.guard.in_background(),
+                default_format: shared.default_format,
+                limits: shared.limits.clone(),
+                threads: shared.threads,
+                // Feeds share reads, and a client's feed must not wait for one in the background.
+                feeds: Mutex::default(),
+                indexes: shared.indexes.clone(),
+                edit_counts: shared.edit_counts.clone(),
+                stemming: shared.stemming.clone(),
             }),
         }
     }
@@ -194,7 +216,8 @@ impl<D: Database> Layer<D> {
                 let (version, first) =
                     (transaction.get(&key, Read::Serializable), transaction.get_range(&anything, Read::Serializable));
                 let versions = is_opened.then(|| versions::check_versions(&transaction, root));
-                let key = &key;
+                let at = transaction.get_read_version();
+                let (key, format) = (&key, &self.guard().format);
                 async move {
                     let found = match (version.await?, first.await?.rows.first()) {
                         (Some(version), _) => Reader::new(&version).int()?,
@@ -202,14 +225,12 @@ impl<D: Database> Layer<D> {
                             let mut version = Vec::new();
                             tuple::append_u64(&mut version, u64::from(STORED_FORMAT));
                             transaction.set(key, &version);
-                            return Ok(());
+                            return format.note(u64::from(STORED_FORMAT), at.await?);
                         }
                         (None, None) => return Err(Error::bad_request("There is no store to adopt: it is empty.")),
                         (None, Some(_)) => return Err(Error::new(ErrorKind::NotOurs)),
                     };
-                    if found != u64::from(STORED_FORMAT) {
-                        return Err(Error::new(ErrorKind::Format { found }));
-                    }
+                    format.note(found, at.await?)?;
                     match versions {
                         Some(versions) => versions.await,
                         None => Ok(()),
@@ -217,6 +238,28 @@ impl<D: Database> Layer<D> {
                 }
             })
             .await
+    }
+
+    /// Reads whether the store still has this build's format. Another build may have changed it, on a cluster; then this
+    /// and every later use of a database fails. Writes find it out by themselves, within about a minute.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Format`]; the store's errors.
+    pub async fn check_format(&self) -> Result<()> {
+        let guard = self.guard();
+        reading::run(&guard.engine, |transaction| async move {
+            let version = transaction.get_read_version().await?;
+            guard.format.read(&transaction, &guard.root, version, Read::Snapshot).await
+        })
+        .await
+    }
+
+    /// Fails if the store is known to have another format. Costs no read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Format`].
+    pub fn check_known_format(&self) -> Result<()> {
+        self.guard().format.check_known()
     }
 
     /// Limits documents written from now on, including through open handles. `None` restores the limit of the options.

@@ -1,8 +1,12 @@
 //! Databases in a store.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use bytes::Bytes;
-use kv_api::{Database, RangeRequest, Read, STORED_FORMAT, Transaction, TransactionExt};
-use model::{ChangesRequest, CreateOptions, ErrorKind, GetOptions, Layer, LayerOptions, NameRange, WriteMode};
+use conformance::chaos::Chaos;
+use kv_api::{AnyDatabase, Counted, Database, RangeRequest, Read, STORED_FORMAT, Transaction, TransactionExt};
+use model::{Begun, ChangesRequest, CreateOptions, ErrorKind, GetOptions, Layer, LayerOptions, NameRange, WriteMode};
 
 use crate::stage::*;
 
@@ -91,4 +95,79 @@ pub(crate) async fn a_layer_is_marked_and_others_are_refused(stage: Stage) {
         assert!(refused.reason().contains(&says), "{refused}");
         assert_eq!(rows().await, before, "it is left as it is");
     }
+}
+
+/// A layer over an engine whose versions are set by the test.
+async fn at_versions(
+    stage: &Stage,
+    versions: &Arc<AtomicU64>,
+) -> (Counted<Chaos<AnyDatabase>>, Layer<Counted<Chaos<AnyDatabase>>>) {
+    let counted = Counted::new(Chaos::with_versions(stage.engine(), versions.clone()));
+    (counted.clone(), layer(counted).await)
+}
+
+pub(crate) async fn a_format_that_changes_in_use_is_noticed(stage: Stage) {
+    // Beyond the versions of the engine, as if it had been used for years.
+    let versions = Arc::new(AtomicU64::new(1 << 50));
+    let minutes = |minutes: u64| versions.fetch_add(minutes * 60_000_000, Ordering::SeqCst);
+    let (counted, writer) = at_versions(&stage, &versions).await;
+    let documents = writer.create_database("db", CreateOptions::default()).await.unwrap();
+    let (_, watcher) = at_versions(&stage, &versions).await;
+    let seen = watcher.database("db").await.unwrap();
+    // A write reads the number once a minute.
+    let reads = async |id: &str| {
+        counted.take();
+        documents.put(edit(id, "{}")).await.unwrap();
+        counted.take().iter().map(|counts| counts.reads).collect::<Vec<u64>>()
+    };
+    let usual = reads("a").await;
+    minutes(2);
+    let rare = reads("b").await;
+    assert_eq!((rare.len(), rare[0]), (1, usual[0] + 1));
+    assert_eq!(reads("c").await, usual);
+
+    let transaction = stage.engine().begin().unwrap();
+    let later = STORED_FORMAT as u8 + 1;
+    transaction.set(b"\x14", &[0x15, later]);
+    transaction.commit().await.unwrap();
+    // A server looks, and then neither reads nor writes.
+    let other = ErrorKind::Format { found: u64::from(later) };
+    assert_eq!(*watcher.check_format().await.unwrap_err().kind(), other);
+    let all = RangeRequest::keys(Bytes::new(), Bytes::from_static(b"\xff"));
+    let rows = async || stage.engine().begin().unwrap().get_all(all.clone(), Read::Snapshot).await.unwrap();
+    let before = rows().await;
+    assert_eq!(*seen.put(edit("d", "{}")).await.unwrap_err().kind(), other);
+    assert_eq!(*seen.get("a", &GetOptions::default()).await.unwrap_err().kind(), other);
+    assert_eq!(*seen.in_background().info().await.unwrap_err().kind(), other);
+    assert_eq!(*watcher.create_database("e", CreateOptions::default()).await.unwrap_err().kind(), other);
+    assert_eq!(*watcher.delete_database("db").await.unwrap_err().kind(), other);
+    assert_eq!(rows().await, before);
+
+    // A writer that does not look writes for a minute at most, and not a moment longer, whatever it writes.
+    documents.put(edit("d", "{}")).await.unwrap();
+    minutes(2);
+    let before = rows().await;
+    // First in a loop of a program's own, which cannot commit it either.
+    let (token, transaction) = (writer.token(), counted.begin().unwrap());
+    let Begun::Edits(edits) = writer.edits(&transaction, &token).await.unwrap() else { panic!("it is new") };
+    edits.put(&documents, edit("e", "{}")).unwrap();
+    assert_eq!(*edits.finish().await.unwrap_err().kind(), other);
+    transaction.commit().await.unwrap_err();
+    assert_eq!(*documents.put(edit("e", "{}")).await.unwrap_err().kind(), other);
+    assert_eq!(*documents.set_revs_limit(5).await.unwrap_err().kind(), other);
+    assert_eq!(*writer.create_database("e", CreateOptions::default()).await.unwrap_err().kind(), other);
+    assert_eq!(rows().await, before);
+}
+
+pub(crate) async fn a_handle_in_the_background_is_of_the_same_store(stage: Stage) {
+    let layer = stage.layer().await;
+    let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
+    let (token, transaction) = (layer.token(), stage.engine().begin().unwrap());
+    let Begun::Edits(edits) = layer.edits(&transaction, &token).await.unwrap() else { panic!("it is new") };
+    edits.put(&documents.clone().in_background(), edit("a", "{}")).unwrap();
+    let another = stage.layer().await.database("db").await.unwrap();
+    assert_eq!(edits.put(&another, edit("b", "{}")).unwrap_err().status(), 400, "that of another layer is refused");
+    edits.finish().await.unwrap();
+    transaction.commit().await.unwrap();
+    documents.get("a", &GetOptions::default()).await.unwrap();
 }

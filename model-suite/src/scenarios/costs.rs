@@ -3,9 +3,12 @@
 //! The instance row, which every transaction reads, is counted separately.
 
 use kv_api::{Counted, Counts, Database};
-use model::{AllDocsRequest, AttachmentEdit, ChangesRequest, Documents, Edit, GetOptions, Seq, Style, WriteMode};
+use model::{
+    AllDocsRequest, AttachmentEdit, ChangesRequest, Documents, Edit, GetOptions, Purge, Seq, Style, WriteMode,
+};
 
 use super::attachments::inline;
+use super::relocating;
 use crate::stage::*;
 
 pub(crate) async fn counted<D: Database>(engine: D) -> (Counted<D>, Documents<Counted<D>>) {
@@ -236,4 +239,44 @@ pub(crate) async fn what_is_pending_costs_no_multiple_of_the_answer(stage: Stage
     }
     let last = documents.last_seq().await.unwrap();
     assert_eq!(documents.pending(last, false, 1).await.unwrap(), 0);
+}
+
+pub(crate) async fn every_transaction_of_a_database_has_its_tag(stage: Stage) {
+    let (counted, documents) = counted(stage.engine()).await;
+    let index = r#"{"language":"query","views":{"n":{"map":{"fields":{"n":"asc"},"partial_filter_selector":{}},
+        "reduce":"_count","options":{"def":{"fields":["n"]}}}}}"#;
+    let mut untagged = Vec::new();
+    let mut check = |what: &str| {
+        let counts = counted.take();
+        let of_database = counts.iter().filter(|counts| counts.kvs_read_separately > 0);
+        untagged.extend(of_database.filter(|counts| !counts.tagged).map(|counts| format!("{what}: {counts:?}")));
+        assert!(!counts.is_empty(), "{what}");
+    };
+    relocating::fill(&documents, 30).await;
+    check("writes");
+    get(&documents, "attached").await;
+    documents.all_docs(&AllDocsRequest::default()).await.unwrap();
+    documents.changes(&ChangesRequest::default()).await.unwrap();
+    check("reads");
+    documents.put(edit("_design/x", index)).await.unwrap();
+    documents.build_indexes(|_| ()).await.unwrap();
+    check("indexes");
+    let rev = get(&documents, "attached").await.rev;
+    documents.purge(&[Purge::new("attached", vec![rev])]).await.unwrap();
+    check("purges");
+    documents.repair(|_| ()).await.unwrap();
+    check("a repair");
+    documents.rewrite_bodies(|_| ()).await.unwrap();
+    check("other bodies");
+    let mut stemming = documents.stemming().unwrap();
+    while stemming.next().await.unwrap() {}
+    check("a compaction");
+    let source = documents.layer();
+    let target = relocating::at(&counted, "b/").await;
+    relocating::run(&source, &target, relocating::options(true), relocating::go_on).await.unwrap();
+    assert_eq!(untagged, [""; 0]);
+    // A few transactions of a move change only the instance row, or read only whether it is there.
+    let copies = counted.take();
+    let copies: Vec<_> = copies.iter().filter(|counts| counts.kvs_read_separately > 0 && counts.kvs_read > 2).collect();
+    assert!(copies.len() > 20 && copies.iter().all(|counts| counts.tagged), "{copies:?}");
 }

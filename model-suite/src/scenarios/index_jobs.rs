@@ -1,6 +1,6 @@
 //! The job exists exactly as long as a database has an index to build.
 
-use jobs::{Accepted, Hold, Job, JobState, Server};
+use jobs::{Accepted, Hold, Job, JobState, Priority, Server};
 use kv_api::Database;
 use model::{BUILD_JOBS, CreateOptions, Documents, ErrorKind, WriteMode};
 
@@ -127,4 +127,42 @@ pub(crate) async fn a_build_that_nobody_is_at_is_asked_for_once(stage: Stage) {
     assert!(documents.build_indexes_batch(9, Some(&hold)).await.unwrap().unwrap().done);
     documents.request_build().await.unwrap();
     assert_eq!(job(&documents).await, None);
+}
+
+pub(crate) async fn a_build_is_in_the_background_until_somebody_waits_for_it(stage: Stage) {
+    let documents = stage.documents().await;
+    fill(&documents, 3).await;
+    documents.put(edit("_design/x", &design(&VIEWS[..1]))).await.unwrap();
+    let priority = async || job(&documents).await.unwrap().priority;
+    documents.request_build().await.unwrap();
+    assert_eq!(priority().await, Priority::Low);
+    let jobs = documents.jobs();
+    let mut server = server(&jobs, 1);
+    let (_, hold) = accept(&mut server).await;
+    assert!(!job(&documents).await.unwrap().is_resubmitted);
+
+    // A run is told to stop, and the next one has the other priority.
+    documents.request_build_soon().await.unwrap();
+    let raised = job(&documents).await.unwrap();
+    assert_eq!((raised.priority, raised.is_resubmitted), (Priority::Normal, true));
+    documents.request_build().await.unwrap();
+    assert_eq!(job(&documents).await.unwrap(), raised, "who does not wait changes nothing");
+    jobs.resubmit(&hold, u64::MAX).await.unwrap();
+    let (again, hold) = accept(&mut server).await;
+    assert_eq!(again.priority, Priority::Normal);
+
+    // Somebody may wait for an earlier index while another one is defined.
+    let layer = stage.layer().await.in_background();
+    let quiet = layer.database("db").await.unwrap();
+    quiet.put(edit("_design/y", &design(&VIEWS[1..2]))).await.unwrap();
+    assert_eq!(priority().await, Priority::Low);
+    documents.request_build_soon().await.unwrap();
+    assert_eq!(priority().await, Priority::Normal);
+    jobs.resubmit(&hold, 0).await.unwrap();
+    let (_, hold) = accept(&mut server).await;
+    // The two handles see each other's work.
+    while !quiet.build_indexes_batch(1, Some(&hold)).await.unwrap().is_none_or(|progress| progress.done) {}
+    assert_eq!(job(&documents).await, None);
+    assert!(documents.indexes().await.unwrap().iter().all(|index| index.active));
+    assert_agrees(&documents, "built by two handles").await;
 }

@@ -3,16 +3,22 @@
 
 use std::ops::ControlFlow;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use kv_api::{Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
+use conformance::chaos::Chaos;
+use kv_api::{Counted, Counts, Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
 use model::{
     BodyFormat, Change, ChangesRequest, Content, CreateOptions, DatabaseInfo, Documents, Edit, Error, ErrorKind,
     GetOptions, Layer, LayerOptions, NotFound, RelocateOptions, RelocatePhase, RelocateProgress, RelocateReport, Since,
     Style, UploadAs, WriteMode, abandon_relocation, relocate,
 };
 
+use tokio::sync::watch;
+
 use super::attachments::inline;
+use super::index_oracle::{VIEWS, design};
 use crate::stage::*;
 
 pub(super) async fn at<D: Database>(engine: &D, prefix: &'static str) -> Layer<D> {
@@ -405,4 +411,59 @@ pub(crate) async fn indexes_are_built_anew_where_their_database_moved(stage: Sta
     let all = model::IndexRequest { number: 1, end: vec![0xff], ..model::IndexRequest::default() };
     assert_eq!(moved.index_rows(&all).await.unwrap().rows.len(), 31);
     assert_sound(&source.remains("db").await.unwrap().unwrap()).await;
+}
+
+pub(crate) async fn a_relocation_copies_in_the_background_until_writers_wait_for_it(stage: Stage) {
+    let counted = Counted::new(stage.engine());
+    let (source, target) = (at(&counted, "a/").await, at(&counted, "b/").await);
+    fill(&source.create_database("db", CreateOptions::default()).await.unwrap(), 50).await;
+    counted.take();
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    let progress = |at: RelocateProgress| {
+        match at.phase {
+            RelocatePhase::Copying | RelocatePhase::Verifying => before.extend(counted.take()),
+            // The first call comes before the database is closed.
+            _ => after.push(counted.take()),
+        }
+        ControlFlow::Continue(())
+    };
+    assert!(run(&source, &target, options(true), progress).await.unwrap().moved);
+    after.push(counted.take());
+    before.extend(after.remove(0));
+    let bytes = |counts: &[Counts], background| -> u64 {
+        let counts = counts.iter().filter(|counts| counts.in_background == background);
+        counts.map(|counts| counts.bytes_read + counts.bytes_written).sum()
+    };
+    // The rest is the beginning of a run: who is where.
+    assert!(bytes(&before, true) > 10 * bytes(&before, false), "{before:#?}");
+    let after = after.concat();
+    assert_eq!((bytes(&after, true), bytes(&after, false) > 0), (0, true));
+}
+
+pub(crate) async fn a_relocation_and_a_build_outlast_a_cluster_without_room(stage: Stage) {
+    /// More answers than any transaction has retries.
+    const ANSWERS: u64 = 200;
+    let (switch, starved) = watch::channel(true);
+    let refusals = Arc::new(AtomicU64::new(0));
+    let engine = Chaos::refusing(stage.engine(), starved, refusals.clone());
+    // Turns the switch off after the answers.
+    let outlast = async || {
+        let end = refusals.load(Ordering::SeqCst) + ANSWERS;
+        while refusals.load(Ordering::SeqCst) < end {
+            tokio::task::yield_now().await;
+        }
+        switch.send_replace(false);
+    };
+    let (source, target) = (at(&engine, "a/").await, at(&engine, "b/").await);
+    let documents = source.create_database("db", CreateOptions::default()).await.unwrap();
+    documents.put(edit("a", r#"{"a":1,"b":1}"#)).await.unwrap();
+    documents.put(edit("_design/x", &design(&VIEWS[..1]))).await.unwrap();
+    let quiet = documents.clone().in_background();
+    let (built, ()) = tokio::join!(quiet.build_indexes(|_| ()), outlast());
+    built.unwrap();
+    assert!(documents.indexes().await.unwrap().iter().all(|index| index.active));
+    switch.send_replace(true);
+    let (moved, ()) = tokio::join!(run(&source, &target, options(true), go_on), outlast());
+    assert!(moved.unwrap().moved);
+    assert!(target.database("db").await.unwrap().get("a", &GetOptions::default()).await.is_ok());
 }

@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod configuration;
 pub(crate) mod edit_counts;
 pub(crate) mod environment;
+pub(crate) mod format;
 pub(crate) mod identity;
 pub(crate) mod info;
 pub(crate) mod partition_info;

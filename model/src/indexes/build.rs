@@ -171,9 +171,10 @@ impl<D: Database> Documents<D> {
     ) -> Result<Option<Batched>> {
         let keys = self.keys();
         let most = most.clamp(1, DOCUMENTS_AT_ONCE);
+        let instance = self.instance(transaction, Read::Serializable);
         let checked = checked(hold, transaction);
         let stats = transaction.get(&keys.key(DatabaseKey::Stats), Read::Snapshot);
-        let instance = self.instance(transaction, Read::Serializable).await?;
+        let instance = instance.await?;
         checked.await?;
         let mut waiting = self.definitions(transaction, &instance).await?;
         waiting.retain(|(kept, _)| !kept.active);

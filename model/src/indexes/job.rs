@@ -6,11 +6,11 @@
 //!
 //! The transactions that change which indexes are active add and remove the job, so it exists exactly as long as an
 //! index is not active, unless a program removed it; [`Documents::request_build`] adds it again. One job builds all
-//! indexes of its database.
+//! indexes of its database. Its priority is low until somebody waits for it.
 
 use std::future::Future;
 
-use jobs::{Hold, Job, JobId, JobState, Jobs, NewJob, Registry};
+use jobs::{Hold, Job, JobId, JobState, Jobs, NewJob, Priority, Registry};
 use json::JsonWriter;
 use kv_api::{Database, Read, Transaction};
 
@@ -38,7 +38,7 @@ impl<D: Database> LayerState<D> {
         after: &Indexes,
     ) -> Result<()> {
         if after.adds_work_to(before) {
-            self.registry().add(transaction, &job_of(name), &new_job(name)).await?;
+            self.registry().add(transaction, &job_of(name), &new_job(name, Priority::Low)).await?;
         } else if before.are_to_build() && !after.are_to_build() {
             self.registry().remove(transaction, &job_of(name)).await?;
         }
@@ -62,6 +62,18 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 404 if the database is gone, and the store's errors.
     pub async fn request_build(&self) -> Result<()> {
+        self.request_build_with(Priority::Low).await
+    }
+
+    /// The same for somebody who waits for the build. Then it does not run in the background any more.
+    ///
+    /// # Errors
+    /// As [`request_build`](Self::request_build).
+    pub async fn request_build_soon(&self) -> Result<()> {
+        self.request_build_with(Priority::Normal).await
+    }
+
+    async fn request_build_with(&self, priority: Priority) -> Result<()> {
         self.shared
             .guard
             .run(|transaction| async move {
@@ -70,10 +82,13 @@ impl<D: Database> Documents<D> {
                     return Ok(Outcome::ReadOnly(()));
                 }
                 let (registry, id) = (self.shared.registry(), self.build_job());
-                if registry.get(&transaction, &id, Read::Serializable).await?.is_some_and(|job| is_on_its_way(&job)) {
+                let job = registry.get(&transaction, &id, Read::Serializable).await?;
+                // The higher one of two priorities is the lesser.
+                let priority = job.as_ref().map_or(priority, |job| job.priority.min(priority));
+                if job.is_some_and(|job| is_on_its_way(&job) && job.priority == priority) {
                     return Ok(Outcome::ReadOnly(()));
                 }
-                registry.add(&transaction, &id, &new_job(self.name())).await?;
+                registry.add(&transaction, &id, &new_job(self.name(), priority)).await?;
                 Ok(Outcome::Write(()))
             })
             .await
@@ -113,9 +128,9 @@ fn job_of(name: &str) -> JobId {
     JobId::new(BUILD_JOBS, name)
 }
 
-fn new_job(name: &str) -> NewJob {
+fn new_job(name: &str, priority: Priority) -> NewJob {
     let mut data = Vec::new();
     let mut json = JsonWriter::new(&mut data);
     json.begin_object().name("task").begin_object().name("database").str(name).end_object().end_object();
-    NewJob { data: data.into(), ..NewJob::default() }
+    NewJob { data: data.into(), priority, ..NewJob::default() }
 }

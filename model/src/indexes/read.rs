@@ -188,8 +188,9 @@ impl<D: Database> Documents<D> {
         let most = if request.include_docs { at_once } else { ROWS_AT_ONCE };
         let wanted = request.limit.unwrap_or(usize::MAX).min(most);
         let range = request.range(keys).filter(|_| wanted > 0);
+        let instance = self.instance(&transaction, Read::Snapshot);
         let rows = range.map(|range| transaction.get_range(&range.limit(wanted), Read::Snapshot));
-        let instance = self.instance(&transaction, Read::Snapshot).await?;
+        let instance = instance.await?;
         let kept = instance.indexes.kept.iter().find(|kept| kept.number == request.number && kept.active);
         let Some(rows) = rows.filter(|_| kept.is_some()) else {
             return match kept {

@@ -95,8 +95,8 @@ impl<D: Database> Step<'_, D> {
     /// Whether the group is still at `state`. If it changes later, the writes conflict.
     pub(super) async fn is_current(&self) -> Result<bool> {
         let Step { documents, tx, state, .. } = *self;
-        let checked = checked(self.hold, tx);
         let instance = documents.instance(tx, Read::Serializable);
+        let checked = checked(self.hold, tx);
         let head = documents.view_head(tx, self.group.signature(), Read::Serializable);
         let upto = tx.get(&documents.keys().key(DatabaseKey::ViewRows(state.head.number)), Read::Serializable);
         instance.await?;

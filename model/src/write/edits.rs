@@ -256,6 +256,12 @@ impl<D: Database> Edits<D> {
         if let Some((token, attempt)) = &self.0.signature {
             let guard = self.0.layer.guard();
             let version = self.0.transaction.get_read_version().await?;
+            if let Err(error) = guard.format.check(&self.0.transaction, &guard.root, version).await {
+                if !error.is_retryable() {
+                    self.0.transaction.cancel();
+                }
+                return Err(error);
+            }
             if token.0.clears {
                 guard.clear_expired(&self.0.transaction, version).await?;
             }

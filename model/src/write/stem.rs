@@ -46,6 +46,13 @@ impl<D: Database> Documents<D> {
 }
 
 impl<D: Database> Stemming<D> {
+    /// The same walk, the rest of it [in the background](Documents::in_background).
+    #[must_use]
+    pub fn in_background(mut self) -> Self {
+        self.documents = self.documents.clone().in_background();
+        self
+    }
+
     /// Stems the next branches, or removes the next bodies of replaced revisions, in one transaction. Returns false at
     /// the end.
     ///

@@ -35,6 +35,7 @@ use bytes::Bytes;
 use kv_api::{Database, RangeRequest, Read, RetryError, Transaction, error};
 
 use crate::admin::environment::Environment;
+use crate::admin::format::StoreFormat;
 use crate::attachments::{Abandoned, sweep};
 use crate::error::{Error, Result};
 use crate::keys::Key;
@@ -68,6 +69,7 @@ pub(crate) struct Guard<D> {
     pub(crate) root: Bytes,
     pub(crate) environment: Arc<dyn Environment>,
     pub(crate) abandoned: Arc<Abandoned>,
+    pub(crate) format: Arc<StoreFormat>,
     nonces: Nonces,
     /// Number of runs so far.
     runs: AtomicU64,
@@ -99,7 +101,28 @@ impl Nonces {
 impl<D: Database> Guard<D> {
     pub(crate) fn new(engine: D, root: Bytes, environment: Arc<dyn Environment>) -> Self {
         let nonces = Nonces::draw(environment.as_ref());
-        Guard { engine, root, environment, abandoned: Arc::default(), nonces, runs: AtomicU64::new(0) }
+        Guard {
+            engine,
+            root,
+            environment,
+            abandoned: Arc::default(),
+            format: Arc::default(),
+            nonces,
+            runs: AtomicU64::new(0),
+        }
+    }
+
+    /// The same for work in the background. It leaves the clearing at a start to the other one.
+    pub(crate) fn in_background(&self) -> Self {
+        Guard {
+            engine: self.engine.in_background(),
+            root: self.root.clone(),
+            environment: self.environment.clone(),
+            abandoned: self.abandoned.clone(),
+            format: self.format.clone(),
+            nonces: Nonces::draw(self.environment.as_ref()),
+            runs: AtomicU64::new(1),
+        }
     }
 
     /// The claim of a run that starts now, and whether this run clears expired ids.
@@ -177,6 +200,9 @@ impl<D: Database> Guard<D> {
                     Ok(version) => version,
                     Err(error) => break 'attempt error.into(),
                 };
+                if let Err(error) = self.format.check(&transaction, &self.root, version).await {
+                    break 'attempt error.into();
+                }
                 if clears && let Err(error) = self.clear_expired(&transaction, version).await {
                     break 'attempt error.into();
                 }

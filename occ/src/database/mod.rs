@@ -120,6 +120,11 @@ impl<S: Store> Database for OccDatabase<S> {
         Ok(OccTransaction::new(self.0.clone()))
     }
 
+    /// There are no priorities.
+    fn in_background(&self) -> Self {
+        self.clone()
+    }
+
     fn limits(&self) -> Limits {
         self.0.core.limits
     }

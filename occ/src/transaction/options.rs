@@ -84,7 +84,7 @@ impl Options {
             TransactionOption::BypassStorageQuota => self.bypass_storage_quota = true,
             TransactionOption::ReadSystemKeys => self.read_system_keys = true,
             // An embedded engine has no stale read version to risk and no queues with priorities.
-            TransactionOption::CausalReadRisky | TransactionOption::PriorityBatch => {}
+            TransactionOption::CausalReadRisky | TransactionOption::PriorityBatch | TransactionOption::Tag(_) => {}
             _ => return Err(Error::new(error::INVALID_OPTION)),
         }
         Ok(())

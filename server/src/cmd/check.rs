@@ -31,11 +31,12 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let mut source = if self.repair {
+        let source = if self.repair {
             self.source.open(&self.database, IfNoDatabase::Fail).await?
         } else {
             self.source.open_or_remains(&self.database).await?
         };
+        let mut source = source.in_background().await?;
         let progress = progress::counter(Unit::Documents);
         let walk = |what: &str, documents: u64| {
             progress.set_message(format!("checking {what}, documents:"));

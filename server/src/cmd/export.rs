@@ -45,7 +45,7 @@ pub(crate) struct Export {
 
 impl Export {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let source = self.source.open(&self.database, IfNoDatabase::Fail).await?;
+        let source = self.source.open(&self.database, IfNoDatabase::Fail).await?.in_background().await?;
         let Some(place) = &self.out else {
             return match self.write(&source, BufWriter::new(io::stdout().lock())).await {
                 // The reader closed the pipe: it has read enough.

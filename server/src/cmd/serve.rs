@@ -129,6 +129,10 @@ pub struct Serve {
           value_parser = units::time_from(LEAST_WAIT))]
     store_timeout: Duration,
 
+    /// Tag the transactions of each database by its name, so that a FoundationDB cluster can limit its rate
+    #[arg(long, env = "COUCH_LAYER_TAG_DATABASES")]
+    tag_databases: bool,
+
     /// How long after a server's end the others on its cluster take over its jobs
     #[arg(long, value_name = "TIME", env = "COUCH_LAYER_JOB_LEASE", default_value = "10s",
           value_parser = units::time_from(LEAST_WAIT))]
@@ -364,6 +368,7 @@ impl Serve {
             cache_bytes: Some(memory.cache),
             wait: self.wait_for_store,
             timeout: self.store_timeout,
+            tags: self.tag_databases,
         };
         let mut following = None;
         let (engine, shipped) = match (ship, follow) {

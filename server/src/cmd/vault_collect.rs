@@ -120,7 +120,7 @@ impl Collect {
             ));
         }
         let trash = self.trash()?;
-        let source = self.vault.open(IfNoDatabase::Fail).await?.0;
+        let source = self.vault.open(IfNoDatabase::Fail).await?.0.in_background().await?;
         let bar = progress::counter(Unit::Documents);
         bar.set_message(format!("reading {}, documents:", self.vault.database));
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);

@@ -47,11 +47,13 @@ pub struct OpenOptions {
     /// How long a transaction waits for a cluster. Without a limit, a request would wait forever instead of getting a
     /// 503.
     pub timeout: Duration,
+    /// Whether transactions on a cluster have the tags of their databases.
+    pub tags: bool,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { cache_bytes: None, wait: BETWEEN_SIGNS, timeout: Duration::from_secs(60) }
+        OpenOptions { cache_bytes: None, wait: BETWEEN_SIGNS, timeout: Duration::from_secs(60), tags: false }
     }
 }
 
@@ -324,6 +326,7 @@ fn open_fdb(file: Option<&Path>, prefix: &[u8], opening: OpenOptions) -> Result<
         transaction_timeout: Some(opening.timeout),
         // One for each database with waiting clients. Only watches in use take memory.
         watches: engine_fdb::MOST_WATCHES,
+        tags: opening.tags,
     };
     let database = while_saying_that_it_waits(opening.wait, || {
         futures_executor::block_on(engine_fdb::FdbDatabase::open_with(options))

@@ -6,8 +6,9 @@
 //!     └ when a job became pending or is due, or a run ended
 //!
 //!   every minute             if there is no room, continuous replications make room for waiting ones
-//!   every third of a lease   renew the lease, if there is one; look for servers whose lease has expired, and for
-//!                            room made by a setting
+//!   every five seconds       if there is no room, builds in the background make room for those that a client waits for
+//!   every third of a lease   renew the lease, if there is one; look for servers whose lease has expired, for room made
+//!                            by a setting, and whether another build has changed the format of the store
 //!   stop                     runs stop between two steps; unfinished jobs are given back
 //! ```
 //!
@@ -20,9 +21,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select_all};
-use jobs::{Accepted, Error, Hold, Job, JobState, Jobs, LostRun, ServerOptions};
+use jobs::{Accepted, Error, Hold, Job, JobState, Jobs, LostRun, Priority, ServerOptions};
 use kv_api::AnyDatabase;
-use model::{Environment, Layer, SystemEnvironment};
+use model::{Environment, ErrorKind, Layer, SystemEnvironment};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -44,11 +45,42 @@ const BEATS: u32 = 3;
 /// Time for runs to stop when the server stops.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// Time for a run in the background to come to its next step, and stop there. After that it is cut off.
+const TO_NEXT_STEP: Duration = Duration::from_secs(1);
+
 /// Time after which a run is no longer suspected to end its server.
 const SETTLED: Duration = Duration::from_secs(600);
 
+/// Time after which runs in the background make room for jobs that somebody waits for.
+const BETWEEN_TURNS: Duration = Duration::from_secs(5);
+
 /// Number of lost runs that the log names one by one.
 const NAMED: usize = 20;
+
+/// How much a kind of job yields to the requests of clients, and to other jobs. **The one place where that is decided.**
+///
+/// In the background, all transactions have a lower priority than others ([`Layer::in_background`]). FoundationDB starts
+/// such transactions later, and none at all while the cluster is at its limit or recovers from a failure. So whatever a
+/// client waits for must not be in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// As fast as a request: clients wait for these jobs, or see what they do.
+    AsRequests,
+    /// In the background.
+    Background,
+    /// In the background while the job's priority is low. Whoever waits for the job raises its priority.
+    UnlessAwaited,
+}
+
+impl Pace {
+    fn is_in_background(self, job: &Job) -> bool {
+        match self {
+            Pace::AsRequests => false,
+            Pace::Background => true,
+            Pace::UnlessAwaited => job.priority == Priority::Low,
+        }
+    }
+}
 
 /// A kind of job. **A new kind of background work starts here.**
 struct Kind {
@@ -57,55 +89,83 @@ struct Kind {
     at_once: usize,
     /// Whether its jobs are in the store of their database instead of the server's own.
     is_of_databases: bool,
+    pace: Pace,
     run: fn(Arc<App>, Arc<Run>) -> BoxFuture<'static, End>,
 }
 
 const KINDS: [Kind; 10] = [
-    Kind { name: relocate::KIND, at_once: 16, is_of_databases: false, run: |app, run| relocate::run(app, run).boxed() },
+    Kind {
+        name: relocate::KIND,
+        at_once: 16,
+        is_of_databases: false,
+        // The copy is in the background: `model` knows when it ends, and writers wait for the rest.
+        pace: Pace::AsRequests,
+        run: |app, run| relocate::run(app, run).boxed(),
+    },
     Kind {
         name: model::BUILD_JOBS,
         at_once: 4,
         is_of_databases: true,
+        pace: Pace::UnlessAwaited,
         run: |app, run| index_build::run(app, run).boxed(),
     },
     Kind {
         name: view_update::KIND,
         at_once: 4,
         is_of_databases: true,
+        // There is a job only if a query asked for it.
+        pace: Pace::AsRequests,
         run: |app, run| view_update::run(app, run).boxed(),
     },
     Kind {
         name: model::REWRITE_JOBS,
         at_once: 2,
         is_of_databases: true,
+        pace: Pace::Background,
         run: |app, run| format::run(app, run).boxed(),
     },
     Kind {
         name: model::FORGET_JOBS,
         at_once: 2,
         is_of_databases: true,
+        pace: Pace::Background,
         run: |app, run| upkeep::forget(app, run).boxed(),
     },
     Kind {
         name: documents::FOLLOWERS,
         at_once: 1_000,
         is_of_databases: false,
+        pace: Pace::AsRequests,
         run: |app, run| documents::follow(app, run).boxed(),
     },
     Kind {
         name: auto_purge::KIND,
         at_once: 1,
         is_of_databases: false,
+        pace: Pace::Background,
         run: |app, run| auto_purge::run(app, run).boxed(),
     },
     Kind {
         name: collect_vaults::KIND,
         at_once: 1,
         is_of_databases: false,
+        pace: Pace::Background,
         run: |app, run| collect_vaults::run(app, run).boxed(),
     },
-    Kind { name: peruser::KIND, at_once: 1, is_of_databases: false, run: |app, run| peruser::follow(app, run).boxed() },
-    Kind { name: record::KIND, at_once: 2_000, is_of_databases: false, run: |app, job| run::run(app, job).boxed() },
+    Kind {
+        name: peruser::KIND,
+        at_once: 1,
+        is_of_databases: false,
+        pace: Pace::AsRequests,
+        run: |app, run| peruser::follow(app, run).boxed(),
+    },
+    Kind {
+        name: record::KIND,
+        at_once: 2_000,
+        is_of_databases: false,
+        pace: Pace::AsRequests,
+        run: |app, job| run::run(app, job).boxed(),
+    },
 ];
 
 /// The names of all kinds.
@@ -213,6 +273,13 @@ async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
                     app.statistics.failed_renewals.add(1);
                     tracing::warn!(%error, "the lease on this server's jobs cannot be renewed");
                 }
+                if !is_alone && is_of_another_format(&layer).await {
+                    let running = slots.iter().flat_map(|slot| &slot.running);
+                    running.for_each(|run| {
+                        run.stop.send_replace(true);
+                    });
+                    break;
+                }
                 match server.take_over(began.elapsed(), now_ms()).await {
                     Ok(lost) => {
                         app.statistics.lost_runs.add(lost.len() as u64);
@@ -245,6 +312,21 @@ async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
     }
     if let Err(error) = server.close().await {
         tracing::warn!(%error, "this server's jobs cannot be given back; another server takes them over in time");
+    }
+}
+
+/// Whether another build has changed the format of a store that others use too. Then nothing more is done there.
+async fn is_of_another_format(layer: &Layer<AnyDatabase>) -> bool {
+    match layer.check_format().await {
+        Ok(()) => false,
+        Err(error) if matches!(error.kind(), ErrorKind::Format { .. }) => {
+            tracing::error!(%error, "this server serves the store no longer, and runs no jobs in it");
+            true
+        }
+        Err(error) => {
+            tracing::debug!(%error, "the format of the store cannot be read");
+            false
+        }
     }
 }
 
@@ -283,35 +365,51 @@ async fn one_was_added(slots: &mut [Slot]) {
 }
 
 impl Slot {
+    /// How its runs take turns; `None` if none may be stopped for another one.
+    fn rotation(&self, app: &App) -> Option<Rotation> {
+        let most = self.kind.at_once;
+        match (self.kind.name, self.kind.pace) {
+            (record::KIND, _) => Some(Rotation::read(&app.auth.settings().rows)),
+            (_, Pace::UnlessAwaited) => Some(Rotation { most, churn: most, interval: BETWEEN_TURNS }),
+            _ => None,
+        }
+    }
+
     /// Number of runs at a time.
     fn at_once(&self, app: &App) -> usize {
-        match self.kind.name {
-            record::KIND => Rotation::read(&app.auth.settings().rows).most,
-            _ => self.kind.at_once,
-        }
+        self.rotation(app).map_or(self.kind.at_once, |rotation| rotation.most)
     }
 
     /// When waiting jobs may take the place of others; `None` if there is room.
     fn next_turn(&self, app: &App) -> Option<Instant> {
-        let is_full = self.kind.name == record::KIND && self.running.len() >= self.at_once(app);
-        is_full.then(|| self.turn + Rotation::read(&app.auth.settings().rows).interval)
+        let rotation = self.rotation(app)?;
+        (self.running.len() >= rotation.most).then(|| self.turn + rotation.interval)
     }
 
-    /// Stops the oldest continuous runs: as many as there are waiting jobs, up to a limit. They go to the end of the
-    /// queue. Runs above the maximum are always stopped.
+    /// Whether a job that is due may take the place of a run.
+    fn is_preferred(&self, job: &Job) -> bool {
+        self.kind.pace != Pace::UnlessAwaited || !self.kind.pace.is_in_background(job)
+    }
+
+    /// Stops the oldest continuous runs, or runs in the background: as many as there are waiting jobs, up to a limit.
+    /// They go to the end of the queue. Runs above the maximum are always stopped.
     async fn take_turns(&mut self, app: &App, layer: &Layer<AnyDatabase>) {
-        let rotation = Rotation::read(&app.auth.settings().rows);
+        let Some(rotation) = self.rotation(app) else { return };
         let now = Instant::now();
         if self.next_turn(app).is_none_or(|turn| turn > now) {
             return;
         }
         self.turn = now;
         self.running.retain(|run| !run.stop.is_closed());
+        if !self.running.iter().any(|run| run.takes_turns) {
+            return;
+        }
         let excess = self.running.len().saturating_sub(self.at_once(app));
         let waiting = match layer.jobs().list(self.kind.name).await {
             Ok(jobs) => {
                 let now_ms = now_ms();
-                jobs.iter().filter(|job| job.state == JobState::Pending && job.scheduled_ms <= now_ms).count()
+                let is_due = |job: &&Job| job.state == JobState::Pending && job.scheduled_ms <= now_ms;
+                jobs.iter().filter(is_due).filter(|job| self.is_preferred(job)).count()
             }
             Err(error) => return tracing::warn!(%error, "jobs that wait cannot be counted"),
         };
@@ -337,7 +435,10 @@ impl Slot {
                 Ok(Accepted::Job(job, hold)) => {
                     let (stop, should_stop) = watch::channel(false);
                     let (began, stop) = (Instant::now(), Arc::new(stop));
-                    let takes_turns = self.kind.name == record::KIND && record::is_continuous(&job);
+                    let takes_turns = match self.kind.name {
+                        record::KIND => record::is_continuous(&job),
+                        _ => self.kind.pace == Pace::UnlessAwaited && self.kind.pace.is_in_background(&job),
+                    };
                     self.running.push(Running { began, takes_turns, stop: stop.clone() });
                     runs.spawn(supervise(app.clone(), layer.clone(), *job, hold, stop, should_stop));
                 }
@@ -369,13 +470,26 @@ async fn supervise(
     // The job may be of another kind than the requested one: if the result of an acceptance is unknown, the next
     // acceptance returns its job.
     let Some(kind) = KINDS.iter().find(|kind| kind.name == job.id.kind) else { return };
-    let run = Arc::new(Run::new(job, hold, layer, should_stop));
+    let is_in_background = kind.pace.is_in_background(&job);
+    let run = Arc::new(Run::new(job, hold, &layer, is_in_background, should_stop));
     let _running = app.statistics.jobs.enter();
     let _replicating = (kind.name == record::KIND).then(|| app.statistics.replications.enter());
     tracing::info!(job = ?run.job.id, attempt = run.job.attempts, "a job begins");
     let Some(mut task) = app.spawn_scan((kind.run)(app.clone(), run.clone())) else { return };
+    // A transaction in the background may stand still, and then the run does not come to its next step.
+    let stands_still = async {
+        tokio::select! {
+            () = run.stopped() => {}
+            () = app.stopping() => {}
+        }
+        tokio::time::sleep(TO_NEXT_STEP).await;
+    };
     let ended = tokio::select! {
         ended = &mut task => ended,
+        () = stands_still, if is_in_background => {
+            task.abort();
+            (&mut task).await.or_else(|error| if error.is_cancelled() { Ok(End::Again(Duration::ZERO)) } else { Err(error) })
+        }
         never = follow(&jobs, &run, &stop) => match never {},
         never = settle(&jobs, &run) => match never {},
     };

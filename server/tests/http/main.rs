@@ -7,6 +7,7 @@
 
 mod attachments;
 mod auth;
+mod background;
 mod bad_input;
 mod cold;
 mod compacting;

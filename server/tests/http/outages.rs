@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use conformance::chaos::Chaos;
-use kv_api::AnyDatabase;
+use kv_api::{AnyDatabase, Database, STORED_FORMAT, Transaction};
 use serde_json::json;
 use server::http::Options;
 
@@ -40,4 +41,26 @@ async fn requests_are_refused_at_once_while_the_store_does_not_answer() {
     wait_for("an answer", async || (couch.get("/db/a").await.status == 200).then_some(())).await;
     couch.put("/db/b", json!({})).await;
     assert_eq!(couch.get("/_up").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_does_nothing_more_in_a_store_whose_format_another_build_changed() {
+    let engine = server::engine::open(&"mem:".parse().unwrap(), server::engine::IfMissing::Create).unwrap();
+    let options = Options { lease: Duration::from_millis(300), ..Options::default() };
+    let couch = Couch::over(engine.clone(), options).await;
+    couch.database("db").await;
+    couch.put("/db/a", json!({})).await;
+    assert_eq!(couch.get("/_up").await.status, 200);
+    let transaction = engine.begin().unwrap();
+    transaction.set(b"\x14", &[0x15, STORED_FORMAT as u8 + 1]);
+    transaction.commit().await.unwrap();
+    wait_for("a refusal", async || (couch.get("/_up").await.status == 500).then_some(())).await;
+    let says = format!("written by couch-layer format {}; this build reads format", STORED_FORMAT + 1);
+    for (method, path) in [("GET", "/db/a"), ("PUT", "/db/b"), ("GET", "/db/_changes"), ("GET", "/_up"), ("PUT", "/e")]
+    {
+        let answer = couch.json(method, path, json!({})).await;
+        assert_eq!(answer.status, 500, "{method} {path}: {}", answer.text);
+        assert!(answer.json()["reason"].as_str().unwrap().contains(&says), "{method} {path}: {}", answer.text);
+    }
+    couch.server.stop().await;
 }

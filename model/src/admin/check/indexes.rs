@@ -178,9 +178,10 @@ impl<D: Database> Documents<D> {
                 let range = range.limit(10 * PAGE_ROWS);
                 let (bad, last) = self
                     .read(|transaction| {
+                        let instance = self.instance(&transaction, Read::Snapshot);
                         let rows = transaction.get_range(&range, Read::Snapshot);
                         async move {
-                            let instance = self.instance(&transaction, Read::Snapshot).await?;
+                            let instance = instance.await?;
                             let rows = rows.await?;
                             let last = rows.rows.last().map(|row| row.key.clone()).filter(|_| rows.more);
                             let mut bad = Vec::new();

@@ -200,7 +200,7 @@ impl<D: Database> Arriving<D> {
         Fut: Future<Output = Result<T>>,
     {
         let row = next.map(Arrival::write);
-        Runner::new(self.layer.engine())
+        Runner::new(self.documents.engine())
             .option(RETRIES)
             .run(|transaction, _| {
                 let held = transaction.get(&self.key, Read::Serializable);

@@ -165,7 +165,8 @@ where
     // An earlier run may have left the source closed. That run is over.
     departing.open(None).await?;
     let documents = arriving.arrival.documents;
-    let mut run = Run { departing, arriving, options, progress, expected: 0, documents, copied: 0 };
+    let in_use = (departing.documents.clone(), arriving.documents.clone());
+    let mut run = Run { departing, arriving, in_use, options, progress, expected: 0, documents, copied: 0 };
     let outcome = run.run().await;
     if outcome.is_err() && run.departing.is_gone().await {
         // The database was dropped during the copy, so the copy is useless.
@@ -252,6 +253,8 @@ fn step(progress: &mut (impl FnMut(RelocateProgress) -> ControlFlow<()> + Send),
 struct Run<'a, S, T, F> {
     departing: Departing<S>,
     arriving: Arriving<T>,
+    /// The two databases, while their handles in `departing` and `arriving` are in the background.
+    in_use: (Documents<S>, Documents<T>),
     options: &'a RelocateOptions,
     progress: F,
     expected: u64,
@@ -280,6 +283,8 @@ where
             self.documents = 0;
         }
         self.step(RelocatePhase::Copying)?;
+        self.departing.documents = self.in_use.0.clone().in_background();
+        self.arriving.documents = self.in_use.1.clone().in_background();
         self.catch_up().await?;
         self.mirror_settings(RelocatePhase::Copying).await?;
         let mut comparison = self.options.verify.then(|| {
@@ -322,6 +327,11 @@ where
             return Ok(());
         }
         self.step(phase)?;
+        // Writers wait from here on.
+        (self.departing.documents, self.arriving.documents) = self.in_use.clone();
+        if let Some(comparison) = comparison {
+            comparison.reads_from(self.in_use.clone());
+        }
         let instance = self.departing.close(&self.options.to, self.arriving.arrival.run).await?;
         self.step(phase)?;
         while self.copy_page(phase).await? {}

@@ -73,6 +73,11 @@ impl<S: Database, T: Database> Comparison<S, T> {
         }
     }
 
+    /// Continues with other handles of the two databases.
+    pub(super) fn reads_from(&mut self, (source, target): (Documents<S>, Documents<T>)) {
+        (self.source, self.target) = (source, target);
+    }
+
     /// Whether no difference was found so far.
     pub(super) fn is_same(&self) -> bool {
         self.report.difference_count == 0

@@ -88,6 +88,13 @@ impl Local {
         self.peer.clone()
     }
 
+    /// The same database, for work in the background.
+    pub(super) async fn in_background(self) -> Result<Self, Failure> {
+        let documents = self.documents.clone().in_background();
+        let peer = peer(&self.layer, &documents).await?;
+        Ok(Local { documents, peer, ..self })
+    }
+
     pub(super) async fn sibling(&self, name: &str, if_none: IfNoDatabase) -> Result<Self, Failure> {
         let documents = match self.layer.database(name).await {
             Err(error) if error.status() == 404 && if_none == IfNoDatabase::Create => {

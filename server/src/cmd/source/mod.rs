@@ -202,6 +202,15 @@ impl Source {
         Ok(problems)
     }
 
+    /// The same database, for a command that reads all of it and can wait: servers of the same cluster come first. A
+    /// server decides for itself.
+    pub(crate) async fn in_background(self) -> Result<Source, Failure> {
+        Ok(match self.place {
+            Whereabouts::Local(local) => local.in_background().await?.into(),
+            Whereabouts::Remote(remote) => remote.into(),
+        })
+    }
+
     /// The same database as a store for chunks.
     pub(crate) fn document_store(&self) -> Arc<dyn DocumentStore> {
         Arc::new(PeerStore::new(self.peer.clone()))

@@ -127,8 +127,7 @@ enum IsDone {
 
 /// Purges in a database, if its settings say so.
 async fn purge_old(app: &App, run: &Run, option: AutoPurge, name: &str) -> Result<IsDone> {
-    // On behalf of no client.
-    let database = app.databases.stores.database(name).await?.unvalidated();
+    let database = run.database(app, name).await?;
     let ttl = match database.deleted_document_ttl().await? {
         Some(own) => Ttl::parse(&own).unwrap_or(Ttl::Infinity),
         None => option.ttl,

@@ -170,8 +170,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
 
 async fn run_once(app: &App, run: &Run) -> Result<End> {
     let name = &run.job.id.id;
-    // On behalf of no client.
-    let database = app.databases.stores.database(name).await?.unvalidated();
+    let database = run.database(app, name).await?;
     let Some(schedule) = Schedule::of(&run.job.data, &database.info().await?) else { return Ok(End::Removed) };
     let every = Duration::from_millis(schedule.every_ms);
     if is_elsewhere(app, name).await? {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use jobs::{Job, JobId, JobState};
+use jobs::{Job, JobId, JobState, Priority};
 use model::JsonText;
 use tokio::sync::watch;
 
@@ -21,6 +21,8 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     let (say, heard) = watch::channel(Vec::new());
     let built = tokio::select! {
         built = build(&app, &run, &say) => built,
+        // A batch in the background may stand still, and somebody may wait for the next run.
+        () = run.stopped(), if run.is_in_background() => Ok(false),
         never = run.report(heard) => match never {},
     };
     run.end_of(built)
@@ -43,7 +45,7 @@ async fn build(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model::Res
 /// # Errors
 /// The error of a run that failed. The job is run again later.
 pub(crate) async fn wait(app: &App, database: &Documents) -> Result<()> {
-    database.request_build().await?;
+    database.request_build_soon().await?;
     wait_for(app, database, &database.build_job()).await
 }
 
@@ -52,6 +54,11 @@ pub(crate) async fn wait(app: &App, database: &Documents) -> Result<()> {
 /// # Errors
 /// The error of a run that failed. The job is run again later.
 pub(crate) async fn wait_for(app: &App, database: &Documents, id: &JobId) -> Result<()> {
+    watch_job(app, database, id, true).await
+}
+
+/// The same. With `is_urgent`, a build does not stay in the background.
+async fn watch_job(app: &App, database: &Documents, id: &JobId, is_urgent: bool) -> Result<()> {
     let jobs = database.jobs();
     loop {
         let (job, changed) = jobs.watch(id).await?;
@@ -60,6 +67,10 @@ pub(crate) async fn wait_for(app: &App, database: &Documents, id: &JobId) -> Res
             return Err(error);
         }
         app.require_jobs()?;
+        if is_urgent && job.id == database.build_job() && job.priority == Priority::Low {
+            // An edit has defined another index meanwhile.
+            database.request_build_soon().await?;
+        }
         tokio::select! {
             () = app.stopping() => return Err(ApiError::unavailable("The server is shutting down.")),
             () = woken(changed) => {}
@@ -67,9 +78,14 @@ pub(crate) async fn wait_for(app: &App, database: &Documents, id: &JobId) -> Res
     }
 }
 
-/// The same, for at most `time`, so that the indexes of a small database are built before their client gets its answer.
+/// The same in the background, for at most `time`, so that the indexes of a small database are built before their client
+/// gets its answer.
 pub(crate) async fn wait_a_little(app: &App, database: &Documents, time: Duration) {
-    if let Ok(Err(error)) = tokio::time::timeout(time, wait(app, database)).await {
+    let built = async {
+        database.request_build().await?;
+        watch_job(app, database, &database.build_job(), false).await
+    };
+    if let Ok(Err(error)) = tokio::time::timeout(time, built).await {
         tracing::debug!(database = database.name(), ?error, "indexes are not built yet");
     }
 }
@@ -98,8 +114,6 @@ fn failure_of(job: &Job, now_ms: u64) -> Option<ApiError> {
 
 #[cfg(test)]
 mod tests {
-    use jobs::Priority;
-
     use super::*;
 
     #[test]

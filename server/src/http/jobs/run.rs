@@ -3,11 +3,14 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use jobs::{Hold, Job};
+use jobs::{Hold, Job, Jobs};
 use kv_api::AnyDatabase;
 use model::{Environment, Error, ErrorKind, Layer, NotFound, SystemEnvironment};
 use tokio::sync::watch;
 
+use crate::http::app::App;
+use crate::http::app::stores::Documents;
+use crate::http::error::Result;
 use crate::http::wire::response;
 
 /// Minimum time between two progress reports of a run.
@@ -23,8 +26,12 @@ pub(crate) struct Run {
     pub(crate) job: Job,
     /// The run's hold on the job. Each of its writes to the job's store checks it.
     pub(crate) hold: Hold,
-    /// The store that has the job.
+    /// The store that has the job, at the run's pace.
     pub(crate) layer: Layer<AnyDatabase>,
+    /// The registry of that store. Its transactions are never in the background: they are small, and other runs and
+    /// clients may wait for the end of this one.
+    jobs: Jobs<AnyDatabase>,
+    is_in_background: bool,
     /// Turns true when the run should stop: it lost its job, or the job was added again.
     should_stop: watch::Receiver<bool>,
 }
@@ -46,8 +53,27 @@ pub(crate) enum End {
 }
 
 impl Run {
-    pub(crate) fn new(job: Job, hold: Hold, layer: Layer<AnyDatabase>, should_stop: watch::Receiver<bool>) -> Self {
-        Run { job, hold, layer, should_stop }
+    /// A run of a job of `store`. `is_in_background`: whether its work yields to that of others.
+    pub(crate) fn new(
+        job: Job,
+        hold: Hold,
+        store: &Layer<AnyDatabase>,
+        is_in_background: bool,
+        should_stop: watch::Receiver<bool>,
+    ) -> Self {
+        let layer = if is_in_background { store.in_background() } else { store.clone() };
+        Run { job, hold, layer, jobs: store.jobs(), is_in_background, should_stop }
+    }
+
+    /// Whether its work yields to that of others.
+    pub(crate) fn is_in_background(&self) -> bool {
+        self.is_in_background
+    }
+
+    /// The database of some store, at the run's pace. On behalf of no client.
+    pub(crate) async fn database(&self, app: &App, name: &str) -> Result<Documents> {
+        let database = app.databases.stores.database(name).await?.unvalidated();
+        Ok(if self.is_in_background { database.in_background() } else { database })
     }
 
     /// Whether the run has lost its job, or the job was added again meanwhile, usually with other data.
@@ -61,7 +87,7 @@ impl Run {
             let progress = said.borrow_and_update().clone();
             // The first progress is empty, and the next one is stored at once.
             if !progress.is_empty() {
-                if let Err(error) = self.layer.jobs().update(&self.hold, &progress, now_ms()).await {
+                if let Err(error) = self.jobs.update(&self.hold, &progress, now_ms()).await {
                     tracing::debug!(job = ?self.job.id, %error, "cannot store the progress of a run");
                 }
                 tokio::time::sleep(BETWEEN_REPORTS).await;
@@ -100,7 +126,7 @@ impl Run {
 
     /// Ends the run in the registry.
     pub(crate) async fn end(&self, end: &End) -> jobs::Result<()> {
-        let jobs = self.layer.jobs();
+        let jobs = &self.jobs;
         let after = |pause: &Duration| now_ms().saturating_add(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
         match end {
             End::Finished(said) => jobs.finish(&self.hold, Some(said), now_ms()).await,

@@ -18,11 +18,13 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::StatusCode;
 use jobs::{Job, JobId, JobState, NewJob};
-use kv_api::{Read, Runner};
+use kv_api::error::{BATCH_TRANSACTION_THROTTLED, TRANSACTION_TIMED_OUT};
+use kv_api::{Read, RetryError, Runner};
 use model::{ErrorKind, JsonText, JsonWriter, RelocatePhase, RelocateProgress};
 use tokio::sync::{OwnedRwLockWriteGuard, watch};
 
@@ -30,7 +32,7 @@ use crate::engine::{EngineUrl, IfMissing};
 use crate::http::app::App;
 use crate::http::app::stores::Store;
 use crate::http::error::{ApiError, Result};
-use crate::http::jobs::run::{End, Run, woken};
+use crate::http::jobs::run::{End, PAUSE, Run, woken};
 use crate::http::operation::{Content, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
@@ -214,11 +216,13 @@ async fn relocate_here(app: &Arc<App>, run: &Run, name: &str, order: &Relocation
     let gate = app.gates.set_up(name);
     let mut held: Option<OwnedRwLockWriteGuard<()>> = None;
     let mut gate_was_tried = false;
+    let is_finishing = AtomicBool::new(false);
     let (say, heard) = watch::channel(Vec::new());
     let on_progress = |at: RelocateProgress| {
         say.send_replace(progress(at));
         if matches!(at.phase, RelocatePhase::Finishing | RelocatePhase::Leaving) {
             // From here on it is not stopped: that would leave the database closed.
+            is_finishing.store(true, Ordering::SeqCst);
             if !std::mem::replace(&mut gate_was_tried, true) {
                 held = gate.close();
             }
@@ -229,6 +233,7 @@ async fn relocate_here(app: &Arc<App>, run: &Run, name: &str, order: &Relocation
     };
     let moved = tokio::select! {
         moved = model::relocate(&source.layer, &target.layer, name, &options, on_progress) => moved,
+        () = stopped(app, run, &is_finishing) => Err(ErrorKind::Stopped.into()),
         never = run.report(heard) => match never {},
     };
     // Before the gate opens: waiting requests must not use the old handle.
@@ -240,6 +245,15 @@ async fn relocate_here(app: &Arc<App>, run: &Run, name: &str, order: &Relocation
             Ok(Some(Status::Ended(report.into())))
         }
         Err(error) if *error.kind() == ErrorKind::Stopped => Ok(None),
+        // The cluster had no room for the copy. The next run continues it.
+        Err(error) if !is_finishing.load(Ordering::SeqCst) && had_no_room(&error) => {
+            tracing::info!(database = %name, %error, "a relocation pauses");
+            tokio::select! {
+                () = stopped(app, run, &is_finishing) => {}
+                () = tokio::time::sleep(PAUSE) => {}
+            }
+            Ok(None)
+        }
         Err(error) => {
             tracing::warn!(database = %name, %error, "a relocation ends");
             Ok(Some(Status::Failed(match error.kind() {
@@ -249,6 +263,24 @@ async fn relocate_here(app: &Arc<App>, run: &Run, name: &str, order: &Relocation
             })))
         }
     }
+}
+
+/// Completes when a relocation should stop, also in the middle of a transaction: the copy is in the background and may
+/// stand still. Never completes from the last step on.
+async fn stopped(app: &App, run: &Run, is_finishing: &AtomicBool) {
+    tokio::select! {
+        () = run.stopped() => {}
+        () = app.stopping() => {}
+    }
+    if is_finishing.load(Ordering::SeqCst) {
+        std::future::pending().await
+    }
+}
+
+/// Whether the store gave no answer in time, or refused work in the background.
+fn had_no_room(error: &model::Error) -> bool {
+    let code = error.kv_error().map(kv_api::Error::code);
+    matches!(code, Some(TRANSACTION_TIMED_OUT | BATCH_TRANSACTION_THROTTLED))
 }
 
 /// Abandons the relocation.

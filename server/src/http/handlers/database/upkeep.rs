@@ -28,7 +28,7 @@ pub(crate) async fn compact(request: &Request, db: &str) -> Result<Response> {
     if let Some(mut stemming) = database.stemming() {
         // A small database is finished before the answer.
         match stemming.next().await {
-            Ok(true) => drop(tokio::spawn(stem(request.app.clone(), database.clone(), stemming))),
+            Ok(true) => drop(tokio::spawn(stem(request.app.clone(), database.clone(), stemming.in_background()))),
             Ok(false) => {}
             Err(error) => not_stemmed(&database, &error),
         }
@@ -108,6 +108,8 @@ pub(crate) const CHECK: Operation =
 pub(crate) async fn check(request: &Request, db: &str) -> Result<Response> {
     let app = &request.app;
     let check = |database: Documents| {
+        // It reads everything.
+        let database = database.in_background();
         let functions = app.functions.clone();
         app.scan(async move {
             let report = database.check(|_| ()).await?;

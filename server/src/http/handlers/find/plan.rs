@@ -44,7 +44,12 @@ impl PlannedQuery {
                 Err(_) => false,
             };
             if is_ready || purpose == Purpose::Explain {
-                database.request_build().await?;
+                match purpose {
+                    Purpose::Explain => database.request_build().await?,
+                    // It may read all documents until the index is built, as fast as a request: that is worse for a
+                    // busy cluster than the build.
+                    Purpose::Find => database.request_build_soon().await?,
+                }
                 break chosen;
             }
             index_build::wait(app, database).await?;

@@ -70,6 +70,7 @@ pub(crate) async fn up(request: &Request) -> Result<Response> {
         tracing::error!(error, "the store cannot be read");
         return Err(ApiError::unavailable("the store cannot be read; the server's log has the details"));
     }
+    request.app.layer.check_known_format()?;
     Ok(response::object(|json| {
         json.name("status").str("ok");
         json.name("seeds").begin_object().end_object();
