@@ -326,7 +326,7 @@ impl Serve {
             threads,
             settings: self.settings.clone(),
             store: Some(self.engine.clone()),
-            tls: self.tls.read(&self.listen, *address)?,
+            tls: self.tls.read(&self.listen, *address, &self.engine, &self.trust)?,
             trust: self.trust.read()?,
             max_connections: usize::try_from(descriptors::connections(self.max_connections).min(memory.connections()))?,
             proxies: self.proxies.clone(),
