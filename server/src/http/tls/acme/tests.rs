@@ -173,11 +173,12 @@ async fn a_challenge_is_answered_for_its_domain_and_its_protocol_only() {
         };
         let server = async {
             let (stream, _) = listener.accept().await.unwrap();
-            tls.accept(Box::pin(TimeoutStream::new(stream))).await
+            // Dropped here, so that the client's connection ends.
+            tls.accept(Box::pin(TimeoutStream::new(stream))).await.map(|stream| stream.is_some())
         };
         let (client, server) = tokio::join!(client, server);
         let certificate = seen.0.lock().take();
-        (client.is_ok(), server.ok().map(|stream| stream.is_some()), certificate)
+        (client.is_ok(), server.ok(), certificate)
     };
     let (is_answered, served, certificate) = shown("A.example", &[CHALLENGE_PROTOCOL]).await;
     assert!(is_answered);
