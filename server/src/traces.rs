@@ -18,7 +18,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::{HeaderMap, Request, Response};
 use kv_api::SPANS;
 use opentelemetry::propagation::TextMapPropagator;
-use opentelemetry::trace::TracerProvider;
+use opentelemetry::trace::{TraceContextExt, TracerProvider};
 use opentelemetry_http::{HeaderExtractor, HttpClient, HttpError};
 use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
@@ -92,6 +92,11 @@ impl Drop for Traces {
 pub(crate) fn continue_trace(span: &Span, headers: &HeaderMap) {
     // Fails for spans that nobody records.
     let _ = span.set_parent(TraceContextPropagator::new().extract(&HeaderExtractor(headers)));
+}
+
+/// Names a span. Its field `otel.name` would name it only until it is entered.
+pub(crate) fn rename(span: &Span, name: String) {
+    span.context().span().update_name(name);
 }
 
 /// The URL for spans: that of the collector, with the usual path if it has none.

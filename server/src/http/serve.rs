@@ -162,7 +162,6 @@ fn request_span(request: &Request) -> Span {
         target: SPANS,
         "request",
         otel.kind = "server",
-        otel.name = Empty,
         otel.status_code = Empty,
         http.request.method = Empty,
         http.route = Empty,
@@ -246,11 +245,11 @@ impl Seen {
         // The names of all other methods are the client's.
         let method = METHODS.into_iter().find(|known| *known == method.as_str()).unwrap_or("_OTHER");
         let route = self.route.and_then(|number| routes::endpoints().nth(number)).map(|(path, _)| path);
-        let name = route.map_or_else(|| method.to_owned(), |route| format!("{method} {route}"));
-        span.record("otel.name", name);
+        #[cfg(feature = "otlp")]
+        crate::traces::rename(span, route.map_or_else(|| method.to_owned(), |route| format!("{method} {route}")));
         span.record("http.request.method", method);
         span.record("http.route", route);
-        span.record("http.response.status_code", status.as_u16());
+        span.record("http.response.status_code", i64::from(status.as_u16()));
         span.record("couch.request_id", &*text(id));
         span.record("couch.admission_ms", self.admission(started, took).as_secs_f64() * 1000.0);
         span.record("couch.body_ms", self.waited.as_secs_f64() * 1000.0);
