@@ -13,6 +13,8 @@ use std::time::Instant;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tracing::field::Empty;
+use tracing::{Instrument, Level, Span};
 
 use crate::error::name_of;
 use crate::figures::Histogram;
@@ -20,6 +22,17 @@ use crate::{
     ConflictRange, Database, Durability, Error, Figure, IntoBytes, KeySelector, Limits, MutationType, RangeBatch,
     RangeRequest, Read, Result, Transaction, TransactionOption, Versionstamp,
 };
+
+/// The target of spans. Nothing is logged with it.
+pub const SPANS: &str = "couch_layer::spans";
+
+/// The span of a commit. Only a part of a request has one: background work has no span above it.
+fn commit_span() -> Span {
+    if !tracing::span_enabled!(target: SPANS, Level::TRACE) || Span::current().is_none() {
+        return Span::none();
+    }
+    tracing::trace_span!(target: SPANS, "commit", couch.code = Empty, otel.status_code = Empty)
+}
 
 /// A boxed future that borrows nothing.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
@@ -381,7 +394,12 @@ impl Transaction for AnyTransaction {
         Box::pin(async move {
             let AnyTransaction { inner, outcomes } = transaction;
             let started = Instant::now();
-            let outcome = inner.commit().await;
+            let span = commit_span();
+            let outcome = inner.commit().instrument(span.clone()).await;
+            if let Err(error) = &outcome {
+                span.record("couch.code", error.code());
+                span.record("otel.status_code", "ERROR");
+            }
             match &outcome {
                 // A transaction that wrote nothing has the version -1.
                 Ok(()) if inner.get_committed_version().is_ok_and(|version| version < 0) => {}

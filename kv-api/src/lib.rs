@@ -67,7 +67,7 @@ mod versionstamp;
 pub use bytes::Bytes;
 pub use counted::{Counted, CountedTransaction, Counts};
 pub use database::{Database, no_snapshot};
-pub use dynamic::{AnyDatabase, AnyTransaction, BoxFuture, DynDatabase, DynTransaction};
+pub use dynamic::{AnyDatabase, AnyTransaction, BoxFuture, DynDatabase, DynTransaction, SPANS};
 pub use error::{Error, Result};
 pub use extension::{DatabaseExt, TransactionExt};
 pub use figures::Figure;

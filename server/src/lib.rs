@@ -27,6 +27,8 @@ mod relocation;
 mod report;
 mod ship_state;
 mod standby_state;
+#[cfg(feature = "otlp")]
+mod traces;
 mod units;
 
 /// Options of the layers in which a server or a command creates databases. Bodies are packed: over HTTP, documents are

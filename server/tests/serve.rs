@@ -708,3 +708,10 @@ fn sizes_on_the_command_line_have_units() {
     let said = String::from_utf8(sentence.stderr).unwrap();
     assert!(said.contains("for example 64MB"), "{said}");
 }
+
+#[cfg(not(feature = "otlp"))]
+#[test]
+fn a_collector_needs_the_feature_that_sends_spans() {
+    let sentence = refused(&["--engine", "mem:", "--otlp-endpoint", "http://127.0.0.1:4318"], &[]);
+    assert!(sentence.contains("built without the feature otlp") && sentence.contains("--features otlp"), "{sentence}");
+}

@@ -1,5 +1,5 @@
 //! The answers of a server built without JavaScript: requests that need a function are refused, and nothing passes that
-//! a function would have refused.
+//! a function would have refused. What needs another feature says so, too.
 //!
 //! `cargo test -p couch-layer-server --no-default-features --features mem --test without_javascript`
 
@@ -210,4 +210,15 @@ async fn updates_of_views_are_left_to_other_servers() {
     let options = ServerOptions { name: "other".into(), lease: Duration::from_secs(60), is_alone: false };
     let accepted = jobs::Server::new(jobs, [1; 16], options).accept("views", 0).await.unwrap();
     assert!(matches!(accepted, Accepted::Job(job, _) if job.id == id));
+}
+
+#[cfg(not(feature = "acme"))]
+#[test]
+fn a_domain_needs_the_feature_that_orders_its_certificate() {
+    let mut server = std::process::Command::new(env!("CARGO_BIN_EXE_couch-layer"));
+    let arguments = ["serve", "--engine", "mem:", "--listen", "127.0.0.1:0", "--domain", "notes.example"];
+    let output = server.args(arguments).env_clear().output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("built without the feature acme") && said.contains("--features acme"), "{said}");
 }

@@ -91,8 +91,11 @@ impl Trust {
         Ok(Trust(Arc::new(Parts { own, config: OnceLock::new() })))
     }
 
-    /// For servers behind `https://`.
-    pub(super) fn config(&self) -> Result<ClientConfig> {
+    /// The configuration of TLS for servers behind `https://`.
+    ///
+    /// # Errors
+    /// [`Refused`](crate::ErrorKind::Refused) if the system's roots cannot be read.
+    pub fn config(&self) -> Result<ClientConfig> {
         let config = self.0.config.get_or_init(|| {
             let provider = Arc::new(ring::default_provider());
             let system = Verifier::new_with_extra_roots(self.0.own.iter().cloned(), provider);

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use clap::Args;
 use kv_api::error::SHUTDOWN_IN_PROGRESS;
-use kv_api::{Database, Durability};
+use kv_api::{Database, Durability, SPANS};
 use model::{Layer, LayerOptions, Setting};
-use tracing_subscriber::filter::Targets;
+use peer::Url;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -24,7 +25,13 @@ use crate::cmd::{Failure, descriptors, reload, stop_signal, systemd};
 use crate::engine::{self, EngineUrl, IfMissing};
 use crate::http::{Administrator, CorsOptions, KeepLines, LogFile, Options, Server, SetupToken, StartError};
 use crate::memory::{Asked, Memory};
+#[cfg(feature = "otlp")]
+use crate::traces::Traces;
 use crate::units;
+
+/// Nothing sends spans.
+#[cfg(not(feature = "otlp"))]
+enum Traces {}
 
 /// Serve databases over HTTP
 #[derive(Args)]
@@ -167,6 +174,10 @@ pub struct Serve {
     /// Log requests whose response headers take longer than this, and where the time went: 1s, 500ms
     #[arg(long, value_name = "TIME", env = "COUCH_LAYER_SLOW_REQUEST", value_parser = humantime::parse_duration)]
     slow_request: Option<Duration>,
+
+    /// Send spans of requests to this collector of OpenTelemetry, by OTLP over HTTP: http://127.0.0.1:4318
+    #[arg(long, value_name = "URL", env = "COUCH_LAYER_OTLP_ENDPOINT", value_parser = read_endpoint)]
+    otlp_endpoint: Option<Url>,
 }
 
 /// The form of the log.
@@ -206,6 +217,12 @@ pub(crate) enum ServeError {
     Utils(PathBuf),
     #[error("--ship-to needs a store in a folder of the engine lsm; back up other stores by `couch-layer backup`")]
     NotShipped,
+    #[cfg(not(feature = "otlp"))]
+    #[error(
+        "this couch-layer was built without the feature otlp, which --otlp-endpoint needs: build it with `cargo build \
+         --release -p couch-layer-server --features otlp`"
+    )]
+    NoOtlp,
     #[error("the log {} cannot be opened", .0.display())]
     LogFile(PathBuf, #[source] io::Error),
 }
@@ -262,14 +279,15 @@ fn console_in(folder: PathBuf) -> Result<PathBuf, ServeError> {
 impl Serve {
     /// Serves until the process is told to stop.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        self.start_logging()?;
-        silence_panics();
         // On an embedded engine, the task that leads a round of commits blocks its thread while the disk syncs. So
         // there is one more thread than cores. More threads would only take turns.
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let threads = cores + 1;
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(threads).thread_name("couch").enable_all().build()?;
+        // Dropped after the server has ended, which sends the last spans, and before the runtime, which sends them.
+        let _traces = self.start_logging(runtime.handle())?;
+        silence_panics();
         runtime.block_on(self.serve())
     }
 
@@ -330,7 +348,6 @@ impl Serve {
             threads,
             settings: self.settings.clone(),
             store: Some(self.engine.clone()),
-            tls: self.tls.read(&self.listen, *address)?,
             trust: self.trust.read()?,
             max_connections: usize::try_from(descriptors::connections(self.max_connections).min(memory.connections()))?,
             proxies: self.proxies.clone(),
@@ -354,6 +371,8 @@ impl Serve {
         if needs_administrator && is_new {
             return Err(StartError::OpenToAll { address: *address }.into());
         }
+        // Not earlier, since it may make files.
+        options.tls = self.tls.read(&self.listen, *address, &self.engine, &self.trust)?;
         if follow.is_none()
             && let Some(adopted) = adopt_snapshot(&self.engine).await?
         {
@@ -478,7 +497,8 @@ impl Serve {
         }
     }
 
-    fn start_logging(&self) -> Result<(), Failure> {
+    /// Starts the log, and the sending of spans, which goes on while the returned value lives.
+    fn start_logging(&self, runtime: &tokio::runtime::Handle) -> Result<Option<Traces>, Failure> {
         // A bare level is for this program's crates. Others log warnings and errors.
         let directives = if self.log.contains(['=', ',']) {
             self.log.clone()
@@ -487,6 +507,8 @@ impl Serve {
             format!("warn,server={level},model={level}")
         };
         let targets: Targets = directives.parse().map_err(|_| ServeError::Log(self.log.clone()))?;
+        // Spans would be a part of each line.
+        let targets = targets.with_target(SPANS, LevelFilter::OFF);
         // A person reads a terminal; a file or a journal would keep the colours as control characters.
         let has_colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
         // A closed log pipe must not end the server: reporting the failed write would panic on the same pipe.
@@ -495,15 +517,39 @@ impl Serve {
             LogFormat::Text => Box::new(lines.with_target(false).with_ansi(has_colours)),
             LogFormat::Json => Box::new(lines.json().flatten_event(true)),
         };
-        // Fails harmlessly in tests that run several servers in one process.
-        let _ = tracing_subscriber::registry().with(lines).with(KeepLines).with(targets).try_init();
-        Ok(())
+        // Initialising fails harmlessly in tests that run several servers in one process.
+        let Some(endpoint) = &self.otlp_endpoint else {
+            let _ = tracing_subscriber::registry().with(lines).with(KeepLines).with(targets).try_init();
+            return Ok(None);
+        };
+        #[cfg(feature = "otlp")]
+        {
+            use tracing_subscriber::Layer as _;
+            let traces = Traces::start(endpoint, &self.trust.read()?, runtime.clone())?;
+            let lines = lines.with_filter(targets.clone());
+            let lines = tracing_subscriber::registry().with(lines).with(KeepLines.with_filter(targets));
+            let _ = lines.with(traces.layer()).try_init();
+            Ok(Some(traces))
+        }
+        #[cfg(not(feature = "otlp"))]
+        {
+            let _ = (endpoint, runtime);
+            Err(ServeError::NoOtlp.into())
+        }
     }
 }
 
 fn open_log(path: Option<&Path>) -> Result<Option<LogFile>, ServeError> {
     let open = |path: &Path| LogFile::open(path).map_err(|error| ServeError::LogFile(path.to_owned(), error));
     path.map(open).transpose()
+}
+
+/// The address of a collector.
+fn read_endpoint(text: &str) -> Result<Url, String> {
+    match Url::parse(text) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(url),
+        _ => Err("a collector has a URL that begins with http:// or https://".to_owned()),
+    }
 }
 
 /// A uuid as in CouchDB's configuration: letters, digits and hyphens.

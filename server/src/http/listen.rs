@@ -339,10 +339,11 @@ async fn connection(
             () = turned_true(&mut stopping) => return,
         };
         match accepted {
-            Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(HTTP2) => {
+            Ok(Ok(Some(stream))) if stream.get_ref().1.alpn_protocol() == Some(HTTP2) => {
                 requests_side_by_side(app, stream, peer, cut, memory).await;
             }
-            Ok(Ok(stream)) => requests(app, stream, peer, stopping, cut, memory).await,
+            Ok(Ok(Some(stream))) => requests(app, stream, peer, stopping, cut, memory).await,
+            Ok(Ok(None)) => tracing::debug!(peer = %peer.ip(), "a check of the certificate's domain was answered"),
             Ok(Err(error)) => tracing::debug!(peer = %peer.ip(), %error, "a TLS handshake failed"),
             Err(_) => tracing::debug!(peer = %peer.ip(), "a client took too long for its handshake"),
         }

@@ -86,5 +86,7 @@ pub use journal::LogFile;
 pub use listen::{Server, StartError};
 pub(crate) use log_tail::KeepLines;
 pub use routes::endpoints;
+#[cfg(feature = "acme")]
+pub use tls::AcmeOptions;
 pub use tls::{Tls, TlsError};
 pub(crate) use wire::body::{CONNECTION_BYTES, largest as largest_body};

@@ -24,9 +24,13 @@ use hyper::header::{
 };
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode, Uri};
+use kv_api::SPANS;
 use parking_lot::Mutex;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 use crate::http::app::App;
+use crate::http::app::statistics::METHODS;
 use crate::http::authn::auth::claimed_name;
 use crate::http::authn::lockout::network;
 use crate::http::authn::principal::{ANONYMOUS, Principal, Proof};
@@ -97,7 +101,9 @@ pub(crate) async fn serve(
     };
     let is_small_body = request.body.is_small();
     let mut seen = Seen::default();
-    let answer = AssertUnwindSafe(answer(request, &settings, &method, &uri, &mut seen)).catch_unwind().await;
+    let span = request_span(&request);
+    let answer = answer(request, &settings, &method, &uri, &mut seen).instrument(span.clone());
+    let answer = AssertUnwindSafe(answer).catch_unwind().await;
     let mut response = answer.unwrap_or_else(|_| {
         tracing::error!(%method, path = uri.path(), "a request ended in a panic");
         let error = ApiError::internal().with_header(CONNECTION, HeaderValue::from_static("close"));
@@ -117,6 +123,7 @@ pub(crate) async fn serve(
     }
     let took = started.elapsed();
     counted.statistics.answered(&method, response.status(), seen.route, took);
+    seen.record(&span, &id, &method, response.status(), started, took);
     if counted.options.slow_request.is_some_and(|slow| took >= slow) {
         seen.log_slow(&id, &method, &uri, response.status(), started, took);
     }
@@ -147,6 +154,28 @@ pub(crate) async fn serve(
     });
     let sent = counted.statistics.sent.clone();
     Ok(response.map(|body| Counted::new(body, sent, access)))
+}
+
+/// The span of a request, until its answer begins. Its commits have spans below it.
+fn request_span(request: &Request) -> Span {
+    let span = tracing::trace_span!(
+        target: SPANS,
+        "request",
+        otel.kind = "server",
+        otel.status_code = Empty,
+        http.request.method = Empty,
+        http.route = Empty,
+        http.response.status_code = Empty,
+        couch.request_id = Empty,
+        couch.admission_ms = Empty,
+        couch.body_ms = Empty,
+    );
+    #[cfg(feature = "otlp")]
+    if !span.is_disabled() {
+        crate::traces::continue_trace(&span, &request.headers);
+    }
+    let _ = request;
+    span
 }
 
 /// The address of the client. Behind a trusted proxy it is the last address in `X-Forwarded-For` that is not a trusted
@@ -194,6 +223,41 @@ struct Seen {
 }
 
 impl Seen {
+    /// Time until the client was admitted, of a request that took so long.
+    fn admission(&self, started: Instant, took: Duration) -> Duration {
+        self.admitted.map_or(took, |admitted| admitted.duration_since(started))
+    }
+
+    /// Writes what is known about a request into its span, if somebody records it. No text of the client's: a path has
+    /// names of documents.
+    fn record(
+        &self,
+        span: &Span,
+        id: &HeaderValue,
+        method: &Method,
+        status: StatusCode,
+        started: Instant,
+        took: Duration,
+    ) {
+        if span.is_disabled() {
+            return;
+        }
+        // The names of all other methods are the client's.
+        let method = METHODS.into_iter().find(|known| *known == method.as_str()).unwrap_or("_OTHER");
+        let route = self.route.and_then(|number| routes::endpoints().nth(number)).map(|(path, _)| path);
+        #[cfg(feature = "otlp")]
+        crate::traces::rename(span, route.map_or_else(|| method.to_owned(), |route| format!("{method} {route}")));
+        span.record("http.request.method", method);
+        span.record("http.route", route);
+        span.record("http.response.status_code", i64::from(status.as_u16()));
+        span.record("couch.request_id", &*text(id));
+        span.record("couch.admission_ms", self.admission(started, took).as_secs_f64() * 1000.0);
+        span.record("couch.body_ms", self.waited.as_secs_f64() * 1000.0);
+        if status.is_server_error() {
+            span.record("otel.status_code", "ERROR");
+        }
+    }
+
     /// Logs a request that took long, and where its time went.
     fn log_slow(
         &self,
@@ -205,7 +269,7 @@ impl Seen {
         took: Duration,
     ) {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let admission = self.admitted.map_or(took, |admitted| admitted.duration_since(started));
+        let admission = self.admission(started, took);
         tracing::warn!(
             request = &*text(id),
             %method,

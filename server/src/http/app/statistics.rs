@@ -11,7 +11,7 @@ use hyper::{Method, StatusCode};
 use kv_api::figures::{Counter, Distribution, Histogram};
 
 /// The methods that are counted, and the statuses, as in CouchDB.
-const METHODS: [&str; 8] = ["COPY", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"];
+pub(crate) const METHODS: [&str; 8] = ["COPY", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"];
 const STATUSES: [u16; 28] = [
     200, 201, 202, 204, 206, 301, 302, 304, 400, 401, 403, 404, 405, 406, 408, 409, 412, 413, 414, 415, 416, 417, 426,
     428, 500, 501, 503, 507,

@@ -25,8 +25,9 @@ const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/jso
 pub(crate) type Timed = Pin<Box<TimeoutStream<TcpStream>>>;
 
 impl Tls {
-    /// Performs the handshake. A client that speaks HTTP without TLS gets an answer that says so.
-    pub(crate) async fn accept(&self, mut stream: Timed) -> io::Result<TlsStream<Timed>> {
+    /// Performs the handshake. A client that speaks HTTP without TLS gets an answer that says so. `None` if the handshake
+    /// was all that the client wanted: a check of the certificate's domain.
+    pub(crate) async fn accept(&self, mut stream: Timed) -> io::Result<Option<TlsStream<Timed>>> {
         let mut first = [0];
         if stream.get_ref().peek(&mut first).await? == 1 && first[0] != HANDSHAKE {
             if first[0].is_ascii_uppercase() {
@@ -34,7 +35,14 @@ impl Tls {
             }
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the client does not speak TLS"));
         }
-        TlsAcceptor::from(self.config.clone()).accept(stream).await
+        let stream = TlsAcceptor::from(self.config.clone()).accept(stream).await?;
+        #[cfg(feature = "acme")]
+        if stream.get_ref().1.alpn_protocol() == Some(super::acme::challenges::CHALLENGE_PROTOCOL) {
+            let mut stream = stream;
+            stream.shutdown().await?;
+            return Ok(None);
+        }
+        Ok(Some(stream))
     }
 }
 

@@ -5,10 +5,16 @@
 //!                            └── an unusable one is logged, and the old certificate is kept
 //! ```
 //!
+//! Or the server orders its certificate itself (`acme`).
+//!
 //! A key never appears in a message or in `Debug` output.
 
+#[cfg(feature = "acme")]
+mod acme;
+mod current;
 mod error;
 mod handshake;
+mod pair;
 mod self_signed;
 
 use std::fmt;
@@ -17,17 +23,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use rustls::ServerConfig;
-use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
+#[cfg(feature = "acme")]
+pub use acme::AcmeOptions;
+use current::Current;
 pub use error::TlsError;
+use pair::{Pair, provider};
 
 /// The name of HTTP/2 in a handshake.
 pub(crate) const HTTP2: &[u8] = b"h2";
@@ -40,8 +45,19 @@ const REREAD: Duration = Duration::from_secs(10);
 pub struct Tls {
     config: Arc<ServerConfig>,
     current: Arc<Current>,
-    files: Option<Arc<Files>>,
+    origin: Origin,
     reread: Duration,
+}
+
+/// Where a certificate comes from.
+#[derive(Clone, Debug)]
+enum Origin {
+    /// It was made for this process.
+    Memory,
+    Files(Arc<Files>),
+    /// The server orders it.
+    #[cfg(feature = "acme")]
+    Acme(Arc<acme::Acme>),
 }
 
 /// The files of a certificate and its key.
@@ -61,30 +77,9 @@ struct Seen {
     is_in_use: bool,
 }
 
-/// The bytes of the two files.
-struct Pair {
-    certificate: Vec<u8>,
-    key: Vec<u8>,
-}
-
-/// The certificate for the next handshakes.
-struct Current(RwLock<Arc<CertifiedKey>>);
-
-impl fmt::Debug for Current {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Current")
-    }
-}
-
-impl ResolvesServerCert for Current {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.read().clone())
-    }
-}
-
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls").field("files", &self.files).finish_non_exhaustive()
+        f.debug_struct("Tls").field("origin", &self.origin).finish_non_exhaustive()
     }
 }
 
@@ -100,7 +95,7 @@ impl Tls {
         let pair = files.read()?;
         files.seen.lock().found = Ok(pair.hash());
         let certified = files.certified(&pair)?;
-        Tls::new(certified, Some(files))
+        Tls::new(Some(certified), Origin::Files(Arc::new(files)))
     }
 
     /// A self-signed certificate, for trying out. It is in memory, so the next start has another one.
@@ -111,7 +106,7 @@ impl Tls {
         let made = self_signed::make(names)?;
         let nowhere = Path::new("the new certificate");
         let pair = Pair { certificate: made.certificate.into_bytes(), key: made.key.into_bytes() };
-        Tls::new(pair.certified(nowhere, nowhere)?, None)
+        Tls::new(Some(pair.certified(nowhere, nowhere)?), Origin::Memory)
     }
 
     /// The same in files, so that the certificate persists and can be given to clients. Existing files are used
@@ -126,6 +121,16 @@ impl Tls {
         Tls::from_files(certificate, key)
     }
 
+    /// A certificate that the server orders by ACME, and renews. It is read from its folder if it is there.
+    ///
+    /// # Errors
+    /// [`TlsError::Read`] and [`TlsError::Write`]: the folder cannot be used.
+    #[cfg(feature = "acme")]
+    pub fn by_acme(options: AcmeOptions) -> Result<Tls, TlsError> {
+        let (acme, certified) = acme::Acme::open(options)?;
+        Tls::new(certified, Origin::Acme(Arc::new(acme)))
+    }
+
     /// Reads the files at this interval.
     #[must_use]
     pub fn reread_every(mut self, pause: Duration) -> Tls {
@@ -133,18 +138,31 @@ impl Tls {
         self
     }
 
-    fn new(certified: CertifiedKey, files: Option<Files>) -> Result<Tls, TlsError> {
-        let current = Arc::new(Current(RwLock::new(Arc::new(certified))));
+    fn new(certified: Option<CertifiedKey>, origin: Origin) -> Result<Tls, TlsError> {
+        let current = Arc::new(Current::new(certified));
         let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| TlsError::Unusable(error.to_string()))?;
         let mut config = builder.with_no_client_auth().with_cert_resolver(current.clone());
         config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
-        Ok(Tls { config: Arc::new(config), current, files: files.map(Arc::new), reread: REREAD })
+        #[cfg(feature = "acme")]
+        if let Origin::Acme(_) = origin {
+            config.alpn_protocols.push(acme::challenges::CHALLENGE_PROTOCOL.to_vec());
+        }
+        Ok(Tls { config: Arc::new(config), current, origin, reread: REREAD })
     }
 
-    /// Reads the files. If they changed, the next handshakes use them. Returns whether the files are in use.
+    /// Reads the files. If they changed, the next handshakes use them. A certificate by ACME is ordered now, if its
+    /// order failed. Returns whether there is a certificate, and it is the one in the files.
     pub(crate) fn reread(&self) -> bool {
-        let Some(files) = &self.files else { return true };
+        let files = match &self.origin {
+            Origin::Memory => return true,
+            Origin::Files(files) => files,
+            #[cfg(feature = "acme")]
+            Origin::Acme(acme) => {
+                acme.hurry();
+                return self.current.certified.read().is_some();
+            }
+        };
         // Locked before reading: of two concurrent reads, the later one has the newer files.
         let mut seen = files.seen.lock();
         let read = files.read();
@@ -156,7 +174,7 @@ impl Tls {
         let certificate = files.certificate.display();
         match read.and_then(|pair| files.certified(&pair)) {
             Ok(certified) => {
-                *self.current.0.write() = Arc::new(certified);
+                self.current.set(certified);
                 seen.is_in_use = true;
                 tracing::info!(%certificate, "a new certificate is in use");
             }
@@ -181,44 +199,24 @@ impl Files {
     }
 }
 
-impl Pair {
-    fn hash(&self) -> [u8; 32] {
-        let hash = Sha256::new().chain_update((self.certificate.len() as u64).to_le_bytes());
-        hash.chain_update(&self.certificate).chain_update(&self.key).finalize().into()
-    }
-
-    /// The certificates and the key in these bytes, read from these files.
-    fn certified(&self, certificate: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
-        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.certificate).collect();
-        let chain =
-            chain.map_err(|error| TlsError::Certificate { path: certificate.to_owned(), why: error.to_string() })?;
-        if chain.is_empty() {
-            return Err(TlsError::NoCertificate(certificate.to_owned()));
-        }
-        let key = PrivateKeyDer::from_pem_slice(&self.key)
-            .map_err(|error| TlsError::Key { path: key.to_owned(), why: error.to_string() })?;
-        CertifiedKey::from_der(chain, key, &provider()).map_err(|error| TlsError::Unusable(error.to_string()))
-    }
-}
-
-/// The cryptography. It is named explicitly, since another crate of the program may enable another provider.
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
-}
-
-/// Reads the files from time to time until the server stops.
+/// Reads the files from time to time, or orders certificates, until the server stops.
 pub(crate) async fn follow(tls: Option<Tls>, mut stopping: watch::Receiver<bool>) {
-    let Some(tls) = tls.filter(|tls| tls.files.is_some()) else { return };
+    let Some(tls) = tls else { return };
     let following = async {
-        loop {
-            tokio::time::sleep(tls.reread).await;
-            let tls = tls.clone();
-            // Files may be on a slow disk. A panic was logged.
-            let _ = tokio::task::spawn_blocking(move || tls.reread()).await;
+        match &tls.origin {
+            Origin::Memory => {}
+            Origin::Files(_) => loop {
+                tokio::time::sleep(tls.reread).await;
+                let tls = tls.clone();
+                // Files may be on a slow disk. A panic was logged.
+                let _ = tokio::task::spawn_blocking(move || tls.reread()).await;
+            },
+            #[cfg(feature = "acme")]
+            Origin::Acme(acme) => acme.keep(&tls.current).await,
         }
     };
     tokio::select! {
-        never = following => never,
+        () = following => {}
         // An error means that the server is gone.
         _ = stopping.wait_for(|stopping| *stopping) => {}
     }
@@ -269,7 +267,7 @@ mod tests {
         let (certificate, key) = (folder.path().join("cert"), folder.path().join("key"));
         let names = ["localhost".to_owned()];
         let tls = Tls::self_signed_in_files(&names, &certificate, &key).unwrap();
-        let shown = || tls.current.0.read().cert[0].clone();
+        let shown = || tls.current.certified.read().as_ref().unwrap().cert[0].clone();
         let first = shown();
         // Existing files are kept.
         Tls::self_signed_in_files(&names, &certificate, &key).unwrap();
