@@ -7,23 +7,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use conformance::chaos::Chaos;
 use jobs::{Accepted, JobId, NewJob, ServerOptions};
+use kv_api::AnyDatabase;
 use model::{Layer, LayerOptions};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
 use server::engine::{EngineUrl, IfMissing, open};
 use server::http::{Administrator, Options};
+use tokio::sync::watch;
 
-use crate::support::Couch;
+use crate::support::{Couch, wait_for};
 
 const RELOCATE: &str = "/db/_couch_layer/relocate";
 
 /// A server on this store whose client is its administrator.
 pub(crate) async fn serve(store: &str) -> Couch {
     let store: EngineUrl = store.parse().unwrap();
-    let administrator = Some(Administrator { name: "adm".into(), password: "pw".into() });
     let engine = open(&store, IfMissing::Create).unwrap();
+    serve_over(engine, store).await
+}
+
+async fn serve_over(engine: AnyDatabase, store: EngineUrl) -> Couch {
+    let administrator = Some(Administrator { name: "adm".into(), password: "pw".into() });
     let mut couch = Couch::over(engine, Options { administrator, store: Some(store), ..Options::default() }).await;
     // adm:pw
     let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static("Basic YWRtOnB3"))]);
@@ -53,6 +60,29 @@ pub(crate) async fn relocate(couch: &Couch, to: &str) {
     let status = ended(couch).await;
     assert_eq!((&status["state"], &status["outcome"]["moved"]), (&json!("ended"), &json!(true)), "{status}");
     assert_eq!(status["outcome"]["verified"]["difference_count"], 0, "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_stands_still_is_abandoned_at_once_and_continues_when_there_is_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: EngineUrl = lsm(folder.path(), "a").parse().unwrap();
+    let (switch, starved) = watch::channel(true);
+    let engine = AnyDatabase::new(Chaos::starving(open(&store, IfMissing::Create).unwrap(), starved));
+    let couch = serve_over(engine, store).await;
+    fill(&couch, 20).await;
+    let to = json!({"to": lsm(folder.path(), "b")});
+    let copying = async || {
+        assert_eq!(couch.json("POST", RELOCATE, to.clone()).await.status, 202);
+        let phase = async || (couch.get(RELOCATE).await.json()["phase"] == "copying").then_some(());
+        wait_for("the copy", phase).await;
+    };
+    copying().await;
+    let abandoned = tokio::time::timeout(Duration::from_secs(60), couch.call("DELETE", RELOCATE)).await;
+    assert_eq!(abandoned.expect("it does not wait for the cluster").json()["abandoned"], true);
+    copying().await;
+    switch.send_replace(false);
+    assert_eq!(ended(&couch).await["outcome"]["moved"], true);
+    assert_eq!(couch.get("/db").await.json()["doc_count"], 20);
 }
 
 async fn fill(couch: &Couch, count: usize) {
