@@ -1,7 +1,7 @@
 //! `serve --domain`: a certificate by ACME.
 //!
 //! The ACME server is Pebble, Let's Encrypt's own for tests, with a DNS of its own for which every name is this machine.
-//! Where the programs `pebble` and `pebble-challtestsrv` are not found, its test says so and ends.
+//! Where the programs `pebble` and `pebble-challtestsrv` are not found, its tests are skipped (`CONFORMANCE_REQUIRE`).
 
 #![cfg(all(feature = "acme", feature = "mem", feature = "lsm"))]
 
@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
+use conformance::Missing;
 use process::{Process, command};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::pem::PemObject;
@@ -61,6 +62,19 @@ fn own_certificate(folder: &Path) -> (PathBuf, PathBuf) {
     (certificate, key_file)
 }
 
+/// Whether Pebble is missing. Another program of this name manages services, so an option of each is looked for.
+fn is_missing(what: &str) -> bool {
+    let has = |program: &str, option: &str| {
+        let help = Command::new(program).arg("-h").stdin(Stdio::null()).output();
+        help.is_ok_and(|help| String::from_utf8_lossy(&[help.stdout, help.stderr].concat()).contains(option))
+    };
+    if has("pebble", "-dnsserver") && has("pebble-challtestsrv", "-tlsalpn01") {
+        return false;
+    }
+    Missing::new("pebble", "Let's Encrypt's pebble and pebble-challtestsrv are not installed").skip(what);
+    true
+}
+
 /// Pebble.
 struct Pebble {
     _programs: [Program; 2],
@@ -70,8 +84,8 @@ struct Pebble {
 }
 
 impl Pebble {
-    /// It looks for all domains at this port, and its certificates last so many seconds. `None` without the programs.
-    fn start(tls_port: u16, lifetime: u64) -> Option<Pebble> {
+    /// It looks for all domains at this port, and its certificates last so many seconds.
+    fn start(tls_port: u16, lifetime: u64) -> Pebble {
         let folder = TempDir::new().unwrap();
         let (certificate, key) = own_certificate(folder.path());
         let [port, management, dns, dns_management] = [(); 4].map(|()| free_port());
@@ -85,25 +99,25 @@ impl Pebble {
         let file = folder.path().join("pebble.json");
         fs::write(&file, config.to_string()).unwrap();
         let spawn = |command: &mut Command| {
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok().map(Program)
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().map(Program).unwrap()
         };
         let names = spawn(
             Command::new("pebble-challtestsrv")
                 .args(["-defaultIPv4", "127.0.0.1", "-defaultIPv6", ""])
                 .args(["-http01", "", "-https01", "", "-tlsalpn01", "", "-dns01", &format!("127.0.0.1:{dns}")])
                 .args(["-management", &format!("127.0.0.1:{dns_management}")]),
-        )?;
+        );
         let pebble = spawn(
             Command::new("pebble")
                 .arg("-config")
                 .arg(&file)
                 .args(["-dnsserver", &format!("127.0.0.1:{dns}")])
                 .env("PEBBLE_VA_NOSLEEP", "1"),
-        )?;
+        );
         for port in [port, management, dns_management] {
             until(|| TcpStream::connect(("127.0.0.1", port)).ok());
         }
-        Some(Pebble { _programs: [names, pebble], folder, port, management })
+        Pebble { _programs: [names, pebble], folder, port, management }
     }
 
     fn trusted(&self) -> PathBuf {
@@ -201,10 +215,10 @@ fn get(port: u16, domain: &'static str, root: &str) -> Option<(String, Certifica
 #[tokio::test]
 async fn a_certificate_is_ordered_kept_over_a_restart_and_renewed_while_the_server_runs() {
     let port = free_port();
-    let Some(pebble) = Pebble::start(port, LONG) else {
-        eprintln!("skipped: pebble and pebble-challtestsrv are not installed");
+    if is_missing("a_certificate_is_ordered") {
         return;
-    };
+    }
+    let pebble = Pebble::start(port, LONG);
     let root = pebble.root().await;
     let folder = TempDir::new().unwrap();
     let (server, log) = serve(port, &pebble.arguments(folder.path()));
@@ -231,7 +245,7 @@ async fn a_certificate_is_ordered_kept_over_a_restart_and_renewed_while_the_serv
     // An ACME server that was set up anew does not know the account.
     let old = format!(":{}/", pebble.port);
     drop(pebble);
-    let pebble = Pebble::start(port, SHORT).unwrap();
+    let pebble = Pebble::start(port, SHORT);
     let root = pebble.root().await;
     let here = pebble.file(folder.path(), "account.json");
     fs::create_dir(here.parent().unwrap()).unwrap();
@@ -243,6 +257,7 @@ async fn a_certificate_is_ordered_kept_over_a_restart_and_renewed_while_the_serv
     let (_, first) = get(port, "notes.example", &root).unwrap();
     let known = fs::read_to_string(&here).unwrap();
     assert_ne!(known, account);
+    assert_eq!(fs::read_to_string(here.with_added_extension("old")).unwrap(), account, "kept aside");
 
     // Renewed when a third of its time is left, while the server runs, and by the same account.
     line_with(&log, "a new certificate is in use");
@@ -254,21 +269,26 @@ async fn a_certificate_is_ordered_kept_over_a_restart_and_renewed_while_the_serv
 #[tokio::test]
 async fn a_domain_that_leads_elsewhere_is_named_in_the_log() {
     let [port, elsewhere] = [free_port(), free_port()];
-    let Some(pebble) = Pebble::start(elsewhere, LONG) else {
-        eprintln!("skipped: pebble and pebble-challtestsrv are not installed");
+    if is_missing("a_domain_that_leads_elsewhere") {
         return;
-    };
+    }
+    let pebble = Pebble::start(elsewhere, LONG);
     let folder = TempDir::new().unwrap();
     let (server, log) = serve(port, &pebble.arguments(folder.path()));
     let line = line_with(&log, "no new certificate");
-    for part in ["notes.example, port 443", "tls-alpn-01", "in 1 min", "no client can connect until then", "onnect"] {
+    for part in ["notes.example, port 443", "tls-alpn-01", "in 5 min", "no client can connect until then", "onnect"] {
         assert!(line.contains(part), "{part}: {line}");
     }
-    // The way is mended: here, by a server at the other port.
+    // The way is mended: here, by a server at the other port. The pause outlasts the restart, and a signal ends it.
     server.stop("-TERM");
     let (server, log) = serve(elsewhere, &pebble.arguments(folder.path()));
+    line_with(&log, "the last order failed; the next one is in 5 min");
+    let failed = pebble.file(folder.path(), "failed.json");
+    assert!(failed.exists());
+    hang_up(&server);
     line_with(&log, "a new certificate is in use");
     server.stop("-TERM");
+    assert!(!failed.exists(), "a success ends it too");
 }
 
 #[test]
@@ -281,7 +301,7 @@ fn a_server_without_an_acme_server_says_why_and_uses_the_certificate_that_it_has
     let port = free_port();
     let (server, log) = serve(port, &arguments);
     let line = line_with(&log, "no new certificate");
-    for part in [directory.as_str(), "refused", "no client can connect until then", "the next order is in 1 min"] {
+    for part in [directory.as_str(), "refused", "no client can connect until then", "the next order is in 5 min"] {
         assert!(line.contains(part), "{part}: {line}");
     }
     // Nothing is served in the clear, nor with another certificate.
@@ -294,7 +314,7 @@ fn a_server_without_an_acme_server_says_why_and_uses_the_certificate_that_it_has
     // A signal ends the pause.
     hang_up(&server);
     let line = line_with(&log, "no new certificate");
-    assert!(line.contains("the next order is in 2 min"), "{line}");
+    assert!(line.contains("the next order is in 10 min"), "{line}");
     server.stop("-TERM");
 
     // One that expires next year, and one that has expired: the ACME server is asked for another one, and this one stays.
@@ -315,6 +335,8 @@ fn a_server_without_an_acme_server_says_why_and_uses_the_certificate_that_it_has
     assert!(!log.iter().any(|line| line.contains("ordering a certificate")), "it is not due");
     year(2020, 2021);
     let (server, log) = serve(port, &arguments);
+    line_with(&log, "the last order failed");
+    hang_up(&server);
     let line = line_with(&log, "no new certificate");
     assert!(line.contains("the old one is kept"), "{line}");
     server.stop("-TERM");
@@ -340,6 +362,8 @@ fn what_does_not_go_together_is_refused() {
         (vec!["--domain", "a.example"], "mem: has none; name one with --acme-folder"),
         (vec!["--domain", "*.a.example"], "in the DNS only"),
         (vec!["--domain", "127.0.0.1"], "a domain is a DNS name"),
+        (vec!["--domain", "localhost", "--acme-folder", "x"], "localhost is no public name"),
+        (vec!["--domain", "a_b.example", "--acme-folder", "x"], "a_b.example is no public name"),
         (vec!["--acme-email", "a@b.example"], "--domain"),
         (vec!["--domain", "a.example", "--acme-directory", "http://127.0.0.1/"], "begins with https://"),
         (vec!["--domain", "a.example", "--acme-folder", own.to_str().unwrap()], "cannot be written"),
@@ -349,4 +373,10 @@ fn what_does_not_go_together_is_refused() {
         assert!(!output.status.success() && output.stdout.is_empty(), "{arguments:?}");
         assert!(said.contains(sentence) && !said.contains("panicked"), "{arguments:?}: {said}");
     }
+    // A start that is refused leaves no folder.
+    let folder = root.path().join("acme");
+    let arguments = ["--engine", "mem:", "--listen", "0.0.0.0:0", "--domain", "a.example", "--acme-folder"];
+    let output = command(&arguments).arg(&folder).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("administrator") && !folder.exists(), "{said}");
 }

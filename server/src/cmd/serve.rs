@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use clap::Args;
 use kv_api::error::SHUTDOWN_IN_PROGRESS;
-use kv_api::{Database, Durability};
+use kv_api::{Database, Durability, SPANS};
 use model::{Layer, LayerOptions, Setting};
 use peer::Url;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -344,7 +344,6 @@ impl Serve {
             threads,
             settings: self.settings.clone(),
             store: Some(self.engine.clone()),
-            tls: self.tls.read(&self.listen, *address, &self.engine, &self.trust)?,
             trust: self.trust.read()?,
             max_connections: usize::try_from(descriptors::connections(self.max_connections).min(memory.connections()))?,
             proxies: self.proxies.clone(),
@@ -368,6 +367,8 @@ impl Serve {
         if needs_administrator && is_new {
             return Err(StartError::OpenToAll { address: *address }.into());
         }
+        // Not earlier, since it may make files.
+        options.tls = self.tls.read(&self.listen, *address, &self.engine, &self.trust)?;
         if follow.is_none()
             && let Some(adopted) = adopt_snapshot(&self.engine).await?
         {
@@ -501,6 +502,8 @@ impl Serve {
             format!("warn,server={level},model={level}")
         };
         let targets: Targets = directives.parse().map_err(|_| ServeError::Log(self.log.clone()))?;
+        // Spans would be a part of each line.
+        let targets = targets.with_target(SPANS, LevelFilter::OFF);
         // A person reads a terminal; a file or a journal would keep the colours as control characters.
         let has_colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
         // A closed log pipe must not end the server: reporting the failed write would panic on the same pipe.
@@ -518,7 +521,6 @@ impl Serve {
         {
             use tracing_subscriber::Layer as _;
             let traces = Traces::start(endpoint, &self.trust.read()?, runtime.clone())?;
-            // Spans are for the collector only: they would be part of each line.
             let lines = lines.with_filter(targets.clone());
             let lines = tracing_subscriber::registry().with(lines).with(KeepLines.with_filter(targets));
             let _ = lines.with(traces.layer()).try_init();

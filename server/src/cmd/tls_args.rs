@@ -94,6 +94,9 @@ pub(crate) enum TlsArgsError {
     #[error("--domain orders a certificate, and --{0} names another one; leave one of them out")]
     TwoCertificates(&'static str),
     #[cfg(feature = "acme")]
+    #[error("{0} is no public name, so Let's Encrypt issues nothing for it; name your ACME server by --acme-directory")]
+    NotPublic(String),
+    #[cfg(feature = "acme")]
     #[error("--domain keeps its certificate in a folder, and {0} has none; name one with --acme-folder")]
     NoFolder(EngineUrl),
     #[cfg(not(feature = "acme"))]
@@ -128,13 +131,18 @@ impl TlsArgs {
         }
         #[cfg(feature = "acme")]
         {
+            let is_public = |domain: &String| domain.contains('.') && !domain.contains('_');
+            let private = self.domain.iter().find(|domain| !is_public(domain));
+            if let (Some(domain), None) = (private, &self.acme_directory) {
+                return Err(TlsArgsError::NotPublic(domain.clone()));
+            }
             let beside = match store {
                 EngineUrl::Folder { path, .. } if path.file_name().is_some() => Some(path.with_added_extension("acme")),
                 _ => None,
             };
             let folder = self.acme_folder.clone().or(beside);
             let tls = Tls::by_acme(crate::http::AcmeOptions {
-                domains: self.domain.clone(),
+                domains: without_duplicates(&self.domain),
                 email: self.acme_email.clone(),
                 directory: self.acme_directory.clone().unwrap_or_else(|| LETS_ENCRYPT.to_owned()),
                 folder: folder.ok_or_else(|| TlsArgsError::NoFolder(store.clone()))?,
@@ -185,6 +193,18 @@ fn read_domain(text: &str) -> Result<String, String> {
     }
 }
 
+/// The names in their order, each once.
+#[cfg(feature = "acme")]
+fn without_duplicates(names: &[String]) -> Vec<String> {
+    let mut once: Vec<String> = Vec::new();
+    for name in names {
+        if !once.contains(name) {
+            once.push(name.clone());
+        }
+    }
+    once
+}
+
 /// The URL of an ACME server's directory.
 fn read_directory(text: &str) -> Result<String, String> {
     match Url::parse(text) {
@@ -226,6 +246,8 @@ mod tests {
             let error = read_domain(text).unwrap_err();
             assert!(error.contains(sentence), "{text}: {error}");
         }
+        #[cfg(feature = "acme")]
+        assert_eq!(without_duplicates(&["b", "a", "b"].map(str::to_owned)), ["b", "a"]);
         assert_eq!(read_directory("https://ca.example:9000/dir").unwrap(), "https://ca.example:9000/dir");
         for text in ["http://ca.example/dir", "ca.example", "https://", ""] {
             assert!(read_directory(text).unwrap_err().contains("https://"), "{text}");

@@ -3,7 +3,9 @@
 //! ```text
 //!   FOLDER/acme-v02.api.letsencrypt.org-directory/     one for each ACME server
 //!       account.json        the account: its URL and its key
+//!       account.json.old    an account that the ACME server did not know
 //!       certificate.pem     the key, the certificate, and its intermediate certificates
+//!       failed.json         the last failed orders; none after a success
 //! ```
 //!
 //! A key and its certificate are one file, so that no crash leaves one without the other. Files are replaced as a
@@ -19,9 +21,13 @@ use instant_acme::AccountCredentials;
 use super::super::error::TlsError;
 use super::super::pair::Pair;
 use super::error::OrderError;
+use super::failed::Failed;
 
 /// Maximum bytes of a file.
 const MOST_BYTES: u64 = 1 << 20;
+
+/// Bytes that must find room before an order: more than an account, a key and a certificate.
+const ROOM: usize = 16 << 10;
 
 /// The files of one ACME server.
 pub(super) struct Folder(PathBuf);
@@ -36,9 +42,15 @@ impl Folder {
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         builder.create(&path).map_err(failed)?;
-        // Whether files can be written is known now, and not after the first order.
-        new_file(&path.join("writable")).and_then(|(path, _)| fs::remove_file(path)).map_err(failed)?;
-        Ok(Folder(path))
+        // Whether files can be written is known now, and not after the first order. A full disk takes an empty one.
+        let (probe, mut file) = new_file(&path.join("writable")).map_err(failed)?;
+        let written = file.write_all(&[0; ROOM]).and_then(|()| file.sync_all());
+        fs::remove_file(probe).and(written).map_err(failed)?;
+        let folder = Folder(path);
+        for path in folder.open_to_others() {
+            tracing::warn!("{} is open to others than its owner; take their rights away (chmod go=)", path.display());
+        }
+        Ok(folder)
     }
 
     pub(super) fn certificate_path(&self) -> PathBuf {
@@ -76,6 +88,51 @@ impl Folder {
         let failed = |error: io::Error| OrderError::Account { path: self.account_path(), why: error.to_string() };
         let text = serde_json::to_vec(account).map_err(|error| failed(error.into()))?;
         self.replace(&self.account_path(), &text).map_err(failed)
+    }
+
+    /// Renames the account, so that it is not lost when another one replaces it.
+    pub(super) fn set_account_aside(&self) -> Result<(), OrderError> {
+        let path = self.account_path();
+        let failed = |error: io::Error| OrderError::Account { path: path.clone(), why: error.to_string() };
+        fs::rename(&path, path.with_added_extension("old")).map_err(failed)
+    }
+
+    fn failed_path(&self) -> PathBuf {
+        self.0.join("failed.json")
+    }
+
+    /// The last failed orders.
+    pub(super) fn failed(&self) -> Failed {
+        match read(&self.failed_path()) {
+            Ok(None) => Failed::default(),
+            Ok(Some(text)) => Failed::from_json(&text).unwrap_or_else(Failed::unknown),
+            Err(_) => Failed::unknown(),
+        }
+    }
+
+    pub(super) fn write_failed(&self, failed: &Failed) -> io::Result<()> {
+        let path = self.failed_path();
+        if !failed.is_none() {
+            return self.replace(&path, failed.to_json().to_string().as_bytes());
+        }
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// What others than the owner may read or write, of the folder and its files with keys.
+    pub(super) fn open_to_others(&self) -> Vec<PathBuf> {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let paths = [self.0.clone(), self.account_path(), self.certificate_path()];
+            let is_open =
+                |path: &PathBuf| fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o077 != 0);
+            paths.into_iter().filter(is_open).collect()
+        }
+        #[cfg(not(unix))]
+        Vec::new()
     }
 
     fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -16,11 +16,13 @@
 pub(super) mod challenges;
 mod client;
 mod error;
+mod failed;
 mod folder;
 mod order;
 mod validity;
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use rustls::client::verify_server_name;
@@ -33,16 +35,14 @@ use super::current::Current;
 use super::error::TlsError;
 use super::pair::Pair;
 use error::OrderError;
+use failed::Failed;
 use folder::Folder;
 pub use order::AcmeOptions;
 use order::Orders;
 use validity::Validity;
 
-/// Pause after the first failed order. Each further one doubles it.
-const FIRST_PAUSE: Duration = Duration::from_secs(60);
-
-/// Maximum pause after a failed order, and between two looks at the clock.
-const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
+/// Maximum time between two looks at the clock.
+const LOOK: Duration = Duration::from_secs(3_600);
 
 /// Maximum time of an order, whatever the ACME server does.
 const ORDER_TIME: Duration = Duration::from_secs(600);
@@ -89,22 +89,24 @@ impl Acme {
     /// Orders certificates when they are needed. Never returns.
     pub(super) async fn keep(&self, current: &Current) {
         let domains = self.orders.options.domains.join(", ");
-        let mut failures = 0;
+        let mut failed = self.orders.folder.failed();
+        if until_renewal(current).is_zero() && !failed.rest().is_zero() {
+            let minutes = failed.rest().as_secs().div_ceil(60);
+            tracing::warn!(domains, "the last order failed; the next one is in {minutes} min, or at SIGHUP");
+        }
         loop {
-            let mut pause = until_renewal(current);
-            if pause.is_zero() {
+            if until_renewal(current).max(failed.rest()).is_zero() {
                 tracing::info!(domains, directory = self.orders.options.directory, "ordering a certificate");
-                let ordered = tokio::time::timeout(ORDER_TIME, self.renew(current)).await;
+                let is_issued = AtomicBool::new(false);
+                let ordered = tokio::time::timeout(ORDER_TIME, self.renew(current, &is_issued)).await;
                 current.challenges.clear();
-                pause = match ordered.unwrap_or(Err(OrderError::Slow)).and_then(|()| due_later(current)) {
-                    Ok(pause) => {
-                        failures = 0;
-                        pause
-                    }
+                // A signal during the order does not end the pause after it.
+                let _ = tokio::time::timeout(Duration::ZERO, self.hurry.notified()).await;
+                match ordered.unwrap_or(Err(OrderError::Slow)).and_then(|()| due_later(current)) {
+                    Ok(()) => failed = Failed::default(),
                     Err(error) => {
-                        let pause = pause_after(failures);
-                        failures += 1;
-                        let minutes = pause.as_secs().div_ceil(60);
+                        failed = failed.again(is_issued.load(Ordering::Relaxed));
+                        let minutes = failed.rest().as_secs().div_ceil(60);
                         let state = match current.certified.read().is_some() {
                             true => "the old one is kept",
                             false => "no client can connect until then",
@@ -113,21 +115,23 @@ impl Acme {
                             domains,
                             "no new certificate, {state}; the next order is in {minutes} min, or at SIGHUP: {error}"
                         );
-                        pause
                     }
-                };
+                }
+                if let Err(error) = self.orders.folder.write_failed(&failed) {
+                    tracing::error!("the pause between two orders does not outlast a restart: {error}");
+                }
             }
             // By the wall clock, which a machine that slept has moved on.
             tokio::select! {
-                () = tokio::time::sleep(pause.min(LONGEST_PAUSE)) => {}
-                () = self.hurry.notified() => {}
+                () = tokio::time::sleep(until_renewal(current).max(failed.rest()).min(LOOK)) => {}
+                () = self.hurry.notified() => failed.hurry(),
             }
         }
     }
 
     /// Orders a certificate, keeps it in the folder, and uses it for the next handshakes.
-    async fn renew(&self, current: &Current) -> Result<(), OrderError> {
-        let pem = self.orders.order(&current.challenges).await?.into_bytes();
+    async fn renew(&self, current: &Current, is_issued: &AtomicBool) -> Result<(), OrderError> {
+        let pem = self.orders.order(&current.challenges, is_issued).await?.into_bytes();
         let pair = Pair { certificate: pem.clone(), key: pem };
         let certified =
             certified(&pair, &self.orders.folder, &self.orders.options.domains).map_err(OrderError::Unusable)?;
@@ -166,16 +170,8 @@ fn until_renewal(current: &Current) -> Duration {
 }
 
 /// A certificate that is to be renewed when it is issued would be ordered again and again.
-fn due_later(current: &Current) -> Result<Duration, OrderError> {
-    match until_renewal(current) {
-        Duration::ZERO => Err(OrderError::Clock),
-        pause => Ok(pause),
-    }
-}
-
-/// Pause after this many earlier failures in a row.
-fn pause_after(failures: u32) -> Duration {
-    FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(failures)).min(LONGEST_PAUSE)
+fn due_later(current: &Current) -> Result<(), OrderError> {
+    if until_renewal(current).is_zero() { Err(OrderError::Clock) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! An order of a certificate: the account, the challenges, and the certificate with its new key.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use instant_acme::{
@@ -62,8 +63,9 @@ pub(super) struct Orders {
 }
 
 impl Orders {
-    /// Orders a certificate. Returns its key, itself and its intermediate certificates in PEM.
-    pub(super) async fn order(&self, challenges: &Challenges) -> Result<String, OrderError> {
+    /// Orders a certificate. Returns its key, itself and its intermediate certificates in PEM. Sets `is_issued` when
+    /// the ACME server has taken the request for it, and so counts the certificate.
+    pub(super) async fn order(&self, challenges: &Challenges, is_issued: &AtomicBool) -> Result<String, OrderError> {
         let account = self.account().await?;
         let domains: Vec<_> = self.options.domains.iter().cloned().map(Identifier::Dns).collect();
         let failed = |error| self.failed(error);
@@ -97,6 +99,7 @@ impl Orders {
         let mut params = CertificateParams::new(self.options.domains.clone())?;
         params.distinguished_name = DistinguishedName::new();
         order.finalize_csr(params.serialize_request(&key)?.der()).await.map_err(failed)?;
+        is_issued.store(true, Ordering::Relaxed);
         let chain = order.poll_certificate(&POLLING).await.map_err(failed)?;
         Ok(key.serialize_pem() + &chain)
     }
@@ -113,6 +116,7 @@ impl Orders {
                 Ok(()) => return Ok(account),
                 Err(Error::Api(problem)) if problem.r#type.as_deref() == Some(NO_ACCOUNT) => {
                     tracing::warn!("{} does not know this server's account, so another one is created", self.server());
+                    self.folder.set_account_aside()?;
                 }
                 Err(error) => return Err(failed(error)),
             }

@@ -65,6 +65,10 @@ fn keys_are_for_their_owner_only_and_a_folder_that_cannot_be_written_is_refused(
     acme.orders.folder.write_certificate(b"a key").unwrap();
     assert_eq!(mode(&acme.orders.folder.certificate_path()), 0o600);
     assert_eq!([mode(&folder), mode(acme.orders.folder.certificate_path().parent().unwrap())], [0o700; 2]);
+    let own = acme.orders.folder.certificate_path();
+    assert!(acme.orders.folder.open_to_others().is_empty());
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o640)).unwrap();
+    assert_eq!(acme.orders.folder.open_to_others(), [own]);
     let file = root.path().join("file");
     fs::write(&file, "").unwrap();
     let error = Acme::open(options(&file, &["a.example"])).unwrap_err();
@@ -87,10 +91,21 @@ fn an_account_that_cannot_be_read_is_kept_and_not_shown() {
 }
 
 #[test]
-fn pauses_after_failures_double_up_to_an_hour() {
-    let minutes: Vec<u64> = (0..8).map(|failures| pause_after(failures).as_secs() / 60).collect();
-    assert_eq!(minutes, [1, 2, 4, 8, 16, 32, 60, 60]);
-    assert_eq!(pause_after(u32::MAX), LONGEST_PAUSE);
+fn failures_are_kept_over_a_restart_until_a_success() {
+    let root = tempfile::tempdir().unwrap();
+    let opened = || Acme::open(options(root.path(), &["a.example"])).unwrap().0.orders.folder;
+    assert!(opened().failed().is_none());
+    let failed = Failed::default().again(false).again(false);
+    opened().write_failed(&failed).unwrap();
+    assert_eq!(opened().failed(), failed);
+    let path = root.path().join("ca.example-14000-dir/failed.json");
+    for damaged in ["", "{}", "{\"count\":-1}", "noise"] {
+        fs::write(&path, damaged).unwrap();
+        assert!(!opened().failed().rest().is_zero(), "{damaged}");
+    }
+    opened().write_failed(&Failed::default()).unwrap();
+    assert!(!path.exists() && opened().failed().is_none());
+    opened().write_failed(&Failed::default()).unwrap();
 }
 
 #[test]
@@ -104,7 +119,7 @@ fn a_certificate_that_is_due_when_it_is_issued_is_not_ordered_again_at_once() {
         Current::new(Some(pair.certified("".as_ref(), "".as_ref()).unwrap()))
     };
     assert!(matches!(due_later(&made(2001, 2002)), Err(OrderError::Clock)));
-    assert!(due_later(&made(2020, 3020)).unwrap() > LONGEST_PAUSE);
+    assert!(until_renewal(&made(2020, 3020)) > LOOK);
     assert_eq!(until_renewal(&Current::new(None)), Duration::ZERO);
 }
 
