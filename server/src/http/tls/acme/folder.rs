@@ -122,7 +122,7 @@ impl Folder {
     }
 
     /// What others than the owner may read or write, of the folder and its files with keys.
-    fn open_to_others(&self) -> Vec<PathBuf> {
+    pub(super) fn open_to_others(&self) -> Vec<PathBuf> {
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
