@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The lifetimes of certificates, in seconds: one that ends after the test, and one that ends while it runs.
 const LONG: u64 = 86_400;
-const SHORT: u64 = 15;
+const SHORT: u64 = 45;
 
 /// A port that is free for TCP and UDP, and that no client of another test gets.
 fn free_port() -> u16 {

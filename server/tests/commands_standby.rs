@@ -75,10 +75,16 @@ impl Pair {
     }
 
     async fn start() -> Pair {
+        Self::start_with(&[]).await
+    }
+
+    /// With further options of the first server.
+    async fn start_with(options: &[&str]) -> Pair {
         let root = tempfile::tempdir().expect("a folder");
         let path = |name: &str| root.path().join(name).display().to_string();
         let (client, place) = (Client::new(), path("place"));
-        let primary = Process::with_administrator(&path("store"), &["--ship-to", &place, "--ship-no-encryption"]);
+        let options = [&["--ship-to", &place, "--ship-no-encryption"], options].concat();
+        let primary = Process::with_administrator(&path("store"), &options);
         let here = primary.administrator_url();
         assert!(put(&client, format!("{here}/db"), Value::Null).await);
         assert!(put(&client, format!("{here}/db/first"), json!({"n": 1})).await);
@@ -89,6 +95,24 @@ impl Pair {
 
     fn standby_in(folder: &str, place: &str) -> Process {
         Process::with_administrator(folder, &["--follow", place, "--ship-to", place, "--ship-no-encryption"])
+    }
+}
+
+/// A query asks for the build of an index that is missing, and a standby takes no such write.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_answers_queries_while_an_index_is_not_built() {
+    let pair = Pair::start_with(&["--pause-jobs"]).await;
+    let (client, here, there) = (&pair.client, pair.primary.administrator_url(), pair.there());
+    let (status, made) = send(client, "POST", format!("{here}/db/_index"), json!({"index": {"fields": ["n"]}})).await;
+    assert_eq!((status, &made["result"]), (200, &json!("created")));
+    assert!(put(client, format!("{here}/db/second"), json!({"n": 2})).await);
+    // The index has a document, too.
+    has(client, &there, 3).await;
+    assert_eq!(get(client, format!("{there}/db/_index")).await["total_rows"], json!(2));
+    for path in ["_find", "_explain"] {
+        let query = json!({"selector": {"n": {"$gt": 1}}});
+        let (status, found) = send(client, "POST", format!("{there}/db/{path}"), query).await;
+        assert_eq!(status, 200, "{path}: {found}");
     }
 }
 

@@ -87,7 +87,7 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// `has_ended` is whether the text of the document is in the trash or has [ended](ended): only its leaves are known then.
+/// `has_ended` is whether the text of the document is in the trash or has [ended]: only its leaves are known then.
 fn diff(id: &str, revs: &[RevId], tree: &[Branch], has_ended: bool) -> Result<Option<RevsDiff>> {
     let mut known = branch::known(tree, revs)?;
     if has_ended {

@@ -10,7 +10,7 @@
 //!
 //! The tombstone stays, since other replicas have it. Without it a document that arrives again as it was first written
 //! would be live here, and deleted there. With it, whoever has the tombstone writes the document over it. For those who do
-//! not have it, a row says that the text has [ended](super::ended).
+//! not have it, a row says that the text has [ended].
 //!
 //! Invariants: as of [`collect`](super::collect), only the last collection that began writes. An edit that names a
 //! document in the trash, or sends its text again, reads its row with a conflict range, and so does this: either the edit

@@ -44,11 +44,15 @@ impl PlannedQuery {
                 Err(_) => false,
             };
             if is_ready || purpose == Purpose::Explain {
-                match purpose {
-                    Purpose::Explain => database.request_build().await?,
-                    // It may read all documents until the index is built, as fast as a request: that is worse for a
-                    // busy cluster than the build.
-                    Purpose::Find => database.request_build_soon().await?,
+                // A query that reads all documents until the index is built is worse for a busy cluster than the build.
+                let is_all = matches!(&chosen, Ok((plan, _)) if matches!(plan.choice, Choice::AllDocs));
+                let asked = match purpose {
+                    Purpose::Find if is_all => database.request_build_soon().await,
+                    _ => database.request_build().await,
+                };
+                // The answer does not need it, and a standby or a full disk takes no writes.
+                if let Err(error) = asked {
+                    tracing::debug!(database = database.name(), ?error, "the build of an index is not asked for");
                 }
                 break chosen;
             }

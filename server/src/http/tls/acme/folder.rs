@@ -29,6 +29,10 @@ const MOST_BYTES: u64 = 1 << 20;
 /// Bytes that must find room before an order: more than an account, a key and a certificate.
 const ROOM: usize = 16 << 10;
 
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
 /// The files of one ACME server.
 pub(super) struct Folder(PathBuf);
 
@@ -45,8 +49,15 @@ impl Folder {
         // Whether files can be written is known now, and not after the first order. A full disk takes an empty one.
         let (probe, mut file) = new_file(&path.join("writable")).map_err(failed)?;
         let written = file.write_all(&[0; ROOM]).and_then(|()| file.sync_all());
-        fs::remove_file(probe).and(written).map_err(failed)?;
-        let folder = Folder(path);
+        let written = fs::remove_file(probe).and(written);
+        let folder = Folder(path.clone());
+        match written {
+            // A server with a certificate starts, so that somebody can free space.
+            Err(error) if is_full(&error) && folder.certificate_path().exists() => {
+                tracing::warn!("{}: {error}; no certificate can be ordered", path.display());
+            }
+            written => written.map_err(failed)?,
+        }
         for path in folder.open_to_others() {
             tracing::warn!("{} is open to others than its owner; take their rights away (chmod go=)", path.display());
         }

@@ -25,6 +25,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use futures_util::FutureExt;
 use rustls::client::verify_server_name;
 use rustls::pki_types::ServerName;
 use rustls::server::ParsedCertificate;
@@ -101,7 +102,7 @@ impl Acme {
                 let ordered = tokio::time::timeout(ORDER_TIME, self.renew(current, &is_issued)).await;
                 current.challenges.clear();
                 // A signal during the order does not end the pause after it.
-                let _ = tokio::time::timeout(Duration::ZERO, self.hurry.notified()).await;
+                let _ = self.hurry.notified().now_or_never();
                 match ordered.unwrap_or(Err(OrderError::Slow)).and_then(|()| due_later(current)) {
                     Ok(()) => failed = Failed::default(),
                     Err(error) => {
