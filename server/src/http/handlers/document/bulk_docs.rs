@@ -55,14 +55,20 @@ struct BulkRequest {
 }
 
 /// What [`bulk_docs`] does.
-pub(crate) const BULK_DOCS: Operation =
-    Operation::new("Writes several documents, each on its own.", &[Reply::new(201, &[Content::json(Kind::Objects)])])
-        .bodies(&[Content::members(&[
-            Param::objects("docs", "The documents.").required(),
-            Param::flag("new_edits", "`false`: the revisions are given, as by a replication."),
-            Param::flag("all_or_nothing", "Refused with 417."),
-        ])])
-        .refusals(&[409, 412, 417]);
+pub(crate) const BULK_DOCS: Operation = Operation::new(
+    "Writes several documents, each on its own.",
+    &[
+        Reply::new(201, &[Content::json(Kind::Objects)]),
+        // As in CouchDB: a refusal for each document.
+        Reply::new(417, &[Content::json(Kind::Objects)]),
+    ],
+)
+.bodies(&[Content::members(&[
+    Param::objects("docs", "The documents.").required(),
+    Param::flag("new_edits", "`false`: the revisions are given, as by a replication."),
+    Param::flag("all_or_nothing", "Refused with 417."),
+])])
+.refusals(&[409, 412]);
 
 pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Response> {
     let BulkRequest { mode, all_or_nothing, mut places, edits, locals } = read(request).await?;
