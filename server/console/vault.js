@@ -25,6 +25,19 @@ const listed = (title, { count: all, named }, show) =>
     ),
   );
 
+/** Why something was not done. */
+const held = (title, holds) =>
+  holds?.length > 0 &&
+  note(
+    'warn',
+    h('p', null, title),
+    h(
+      'ul',
+      null,
+      holds.map((hold) => h('li', null, hold)),
+    ),
+  );
+
 const amount = (name, { count: all, bytes }, hint) => [name, count(all), size(bytes), hint];
 
 function devices(milestone) {
@@ -86,16 +99,7 @@ function collection(db, { collect, trash }) {
               : ' Their text stays in the trash.')
         : 'This server does not collect chunks by itself.',
     ),
-    last?.holds?.length > 0 &&
-      note(
-        'warn',
-        h('p', null, 'The last run removed nothing:'),
-        h(
-          'ul',
-          null,
-          last.holds.map((hold) => h('li', null, hold)),
-        ),
-      ),
+    held('The last run removed nothing:', last?.holds),
     facts(
       ['Condemned', many(trash.condemned, 'chunk')],
       ['In the trash', `${many(trash.deleted.count, 'chunk')}, ${size(trash.deleted.bytes)}`],
@@ -104,17 +108,7 @@ function collection(db, { collect, trash }) {
       last && ['Last run', `${time(last.at)}: ${said()}`],
       last?.collected?.waits_for && ['The trash waits for', last.collected.waits_for],
     ),
-    trash.deleted.count > 0 &&
-      last?.trash_holds?.length > 0 &&
-      note(
-        'warn',
-        h('p', null, 'Nothing leaves the trash:'),
-        h(
-          'ul',
-          null,
-          last.trash_holds.map((hold) => h('li', null, hold)),
-        ),
-      ),
+    trash.deleted.count > 0 && held('Nothing leaves the trash:', last?.trash_holds),
     trash.not_revived + trash.unreadable > 0 &&
       note(
         'bad',

@@ -17,6 +17,7 @@ compile_error!(
 use model::{BodyFormat, LayerOptions};
 
 mod backup_state;
+pub mod causes;
 pub mod cli;
 pub mod cmd;
 pub mod engine;

@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_long};
 use std::process::ExitCode;
 
+use server::causes::causes;
 use server::cli::Cli;
 use server::cmd::serve::StoreFailed;
 
@@ -53,13 +54,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The message, then its causes, and no backtrace.
-            eprint!("couch-layer: {error}");
-            let mut source = error.source();
-            while let Some(cause) = source {
-                eprint!(": {cause}");
-                source = cause.source();
-            }
-            eprintln!();
+            eprintln!("couch-layer: {error}{}", causes(error.as_ref()));
             if error.is::<StoreFailed>() { ExitCode::from(StoreFailed::EXIT_CODE) } else { ExitCode::FAILURE }
         }
     }

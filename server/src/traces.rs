@@ -33,6 +33,8 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::causes::causes;
+
 /// Maximum time of a request to the collector.
 const TIME: Duration = Duration::from_secs(10);
 
@@ -134,7 +136,7 @@ impl HttpClient for Client {
         match &answer {
             Ok(answer) if answer.status().is_success() => {}
             Ok(answer) => self.complain(&format!("it answers {}", answer.status())),
-            Err(error) => self.complain(&chain(error.as_ref())),
+            Err(error) => self.complain(&format!("{error}{}", causes(error.as_ref()))),
         }
         answer
     }
@@ -148,17 +150,6 @@ impl Client {
             tracing::warn!("spans are lost, since the collector did not take them: {why}");
         }
     }
-}
-
-/// An error with its causes.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut sentence = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        sentence = format!("{sentence}: {source}");
-        cause = source.source();
-    }
-    sentence
 }
 
 #[cfg(test)]

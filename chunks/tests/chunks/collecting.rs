@@ -461,12 +461,18 @@ async fn a_device_that_was_away_undoes_what_was_collected(world: World) {
     }
 }
 
-async fn the_trash_waits_for_every_device(world: World) {
-    let server = Replica::new(&world, "vault").await;
-    let mut desk = Device::new(&world, "desk").await;
+/// A vault with a file that no longer names its first chunk, `h:old`.
+async fn with_replaced_chunk(world: &World) -> Replica {
+    let server = Replica::new(world, "vault").await;
+    let mut desk = Device::new(world, "desk").await;
     desk.write("f0.md", &["h:old".to_owned()], false, text).await;
     desk.write("f0.md", &["h:new".to_owned()], false, text).await;
     desk.sync(&server, false).await;
+    server
+}
+
+async fn the_trash_waits_for_every_device(world: World) {
+    let server = with_replaced_chunk(&world).await;
     let early = last_seq(&*server).await;
     assert_eq!(collect(&world, "vault").await.unwrap().condemned, 1);
     assert_eq!(collect(&world, "vault").await.unwrap().deleted.count, 1);
@@ -520,11 +526,7 @@ async fn the_trash_waits_for_every_device(world: World) {
 
 /// LiveSync notes that a device has connected, and then may refuse it. One that joins on demand is not in the list yet.
 async fn a_device_that_may_be_refused_or_joins_on_demand_holds_the_trash(world: World) {
-    let server = Replica::new(&world, "vault").await;
-    let mut desk = Device::new(&world, "desk").await;
-    desk.write("f0.md", &["h:old".to_owned()], false, text).await;
-    desk.write("f0.md", &["h:new".to_owned()], false, text).await;
-    desk.sync(&server, false).await;
+    let server = with_replaced_chunk(&world).await;
     assert_eq!(collect(&world, "vault").await.unwrap().condemned, 1);
     assert_eq!(collect(&world, "vault").await.unwrap().deleted.count, 1);
     let device = json!({"device_name": "notes", "progress": last_seq(&*server).await});

@@ -478,10 +478,7 @@ async fn supervise(
     let Some(mut task) = app.spawn_scan((kind.run)(app.clone(), run.clone())) else { return };
     // A transaction in the background may stand still, and then the run does not come to its next step.
     let stands_still = async {
-        tokio::select! {
-            () = run.stopped() => {}
-            () = app.stopping() => {}
-        }
+        run.stopped_or_ending(&app).await;
         tokio::time::sleep(TO_NEXT_STEP).await;
     };
     let ended = tokio::select! {

@@ -281,9 +281,9 @@ impl Source {
                 Ok(told)
             }
             Whereabouts::Remote(remote) => {
-                // Times of a request are whole seconds: no shorter than asked.
-                let seconds = |ms: u64| format!("{}s", ms.div_ceil(1_000));
-                let asked = json!({"grace": seconds(options.grace_ms), "trash": options.trash_ms.map(seconds)});
+                let trash = options.trash_ms.map(Duration::from_millis);
+                let asked =
+                    json!({"grace": seconds(Duration::from_millis(options.grace_ms)), "trash": trash.map(seconds)});
                 let answer = remote.collect_vault(asked.to_string().into_bytes()).await?;
                 Ok(serde_json::from_slice(answer.as_bytes())?)
             }
@@ -309,7 +309,6 @@ impl Source {
         let Whereabouts::Remote(remote) = &self.place else {
             return Err(failure("a server collects chunks at intervals: name it with --url"));
         };
-        let seconds = |time: Duration| format!("{}s", time.as_millis().div_ceil(1_000));
         let asked = json!({"collect": every.map(seconds), "grace": seconds(grace), "trash": trash.map(seconds)});
         let answer = remote.schedule_vault(asked.to_string().into_bytes()).await?;
         let holds = |name| {
@@ -358,4 +357,9 @@ impl Source {
             }
         }
     }
+}
+
+/// A time as requests have it, in whole seconds: no shorter than asked.
+fn seconds(time: Duration) -> String {
+    format!("{}s", time.as_millis().div_ceil(1_000))
 }

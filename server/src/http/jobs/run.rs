@@ -98,6 +98,14 @@ impl Run {
         }
     }
 
+    /// Completes when the run or the server should stop.
+    pub(crate) async fn stopped_or_ending(&self, app: &App) {
+        tokio::select! {
+            () = self.stopped() => {}
+            () = app.stopping() => {}
+        }
+    }
+
     /// Completes when the run should stop.
     pub(crate) async fn stopped(&self) {
         // An error means that the run is no longer supervised.

@@ -268,10 +268,7 @@ async fn relocate_here(app: &Arc<App>, run: &Run, name: &str, order: &Relocation
 /// Completes when a relocation should stop, also in the middle of a transaction: the copy is in the background and may
 /// stand still. Never completes from the last step on.
 async fn stopped(app: &App, run: &Run, is_finishing: &AtomicBool) {
-    tokio::select! {
-        () = run.stopped() => {}
-        () = app.stopping() => {}
-    }
+    run.stopped_or_ending(app).await;
     if is_finishing.load(Ordering::SeqCst) {
         std::future::pending().await
     }

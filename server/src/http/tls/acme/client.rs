@@ -1,6 +1,5 @@
 //! Requests to an ACME server: by the HTTP client of the program, with ceilings for time and bytes.
 
-use std::error::Error as _;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -9,6 +8,8 @@ use http_body_util::{BodyExt, Limited};
 use hyper::{Request, Response};
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use peer::Trust;
+
+use crate::causes::causes;
 
 /// Maximum time of a request.
 const TIME: Duration = Duration::from_secs(30);
@@ -45,13 +46,7 @@ impl HttpClient for Client {
     }
 }
 
-/// A failure below HTTP, with its causes.
+/// A failure below HTTP, with its causes. The error itself would only add the URL.
 fn unreachable(error: reqwest::Error) -> Error {
-    let mut sentence = "no answer".to_owned();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        sentence = format!("{sentence}: {source}");
-        cause = source.source();
-    }
-    Error::Other(sentence.into())
+    Error::Other(format!("no answer{}", causes(&error)).into())
 }

@@ -37,7 +37,8 @@ fn is_full(error: &io::Error) -> bool {
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes the folder of this ACME server, unless it exists. It must be writable.
+    /// Makes the folder of this ACME server, unless it exists. It must be writable; a full disk is enough for one that has a
+    /// certificate.
     pub(super) fn open(folder: &Path, directory: &str) -> Result<Folder, TlsError> {
         let path = folder.join(name_of(directory));
         let failed = |source| TlsError::Write { path: path.clone(), source };

@@ -35,6 +35,7 @@ use tokio::sync::Notify;
 use super::current::Current;
 use super::error::TlsError;
 use super::pair::Pair;
+use crate::causes::causes;
 use error::OrderError;
 use failed::Failed;
 use folder::Folder;
@@ -65,21 +66,17 @@ impl Acme {
     /// Makes the folder, and reads the certificate in it. `None` if there is none for all of these domains.
     ///
     /// # Errors
-    /// The folder cannot be written: each start would order another certificate, and an ACME server allows few.
+    /// The folder cannot be written: each start would order another certificate, and an ACME server allows few. A full disk
+    /// is no error if there is a certificate.
     pub(super) fn open(options: AcmeOptions) -> Result<(Acme, Option<CertifiedKey>), TlsError> {
         let folder = Folder::open(&options.folder, &options.directory)?;
-        let certified = match folder.certificate() {
-            Ok(None) => None,
-            Ok(Some(pair)) => match certified(&pair, &folder, &options.domains) {
-                Ok(certified) => Some(certified),
-                Err(why) => {
-                    tracing::warn!("another certificate is ordered instead of the one in the folder: {why}");
-                    None
-                }
-            },
-            Err(error) => return Err(error),
+        let unusable =
+            |why: &String| tracing::warn!("another certificate is ordered instead of the one in the folder: {why}");
+        let kept = match folder.certificate()? {
+            Some(pair) => certified(&pair, &folder, &options.domains).inspect_err(unusable).ok(),
+            None => None,
         };
-        Ok((Acme { orders: Orders { options, folder }, hurry: Notify::new() }, certified))
+        Ok((Acme { orders: Orders { options, folder }, hurry: Notify::new() }, kept))
     }
 
     /// Ends a pause between two orders.
@@ -138,8 +135,8 @@ impl Acme {
             certified(&pair, &self.orders.folder, &self.orders.options.domains).map_err(OrderError::Unusable)?;
         // A certificate that cannot be kept is used all the same: the next start orders another one.
         if let Err(error) = self.orders.folder.write_certificate(&pair.certificate) {
-            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
-            tracing::error!("the new certificate is used, but not kept for the next start: {error}{cause}");
+            let causes = causes(&error);
+            tracing::error!("the new certificate is used, but not kept for the next start: {error}{causes}");
         }
         current.set(certified);
         tracing::info!(domains = self.orders.options.domains.join(", "), "a new certificate is in use");
