@@ -7,7 +7,7 @@ use chunks::vault::shown;
 use chunks::{Amount, CensusOptions, VaultCollectOptions, WouldCollect};
 use clap::Args;
 use indicatif::{DecimalBytes, HumanCount};
-use model::Passed;
+use model::{KeepReplaced, Passed};
 use serde_json::Value;
 
 use super::progress::{self, Unit};
@@ -91,7 +91,7 @@ impl Collect {
         match trash {
             Some(trash) if trash < shortest => Err(failure(format!(
                 "--trash must be at least {}: within it a device that was cut off sends what it had written",
-                humantime::format_duration(shortest)
+                KeepReplaced::Milliseconds(Passed::SHORTEST_MS)
             ))),
             trash => Ok(trash),
         }

@@ -7,7 +7,7 @@ use budget::{Owner, Use};
 use chunks::store::PeerStore;
 use chunks::{CensusOptions, ChunkStore, Error, StoreErrorKind, Trash, WouldCollect, would_collect_vault};
 use hyper::StatusCode;
-use model::{JsonText, MOST_MILLISECONDS, Passed};
+use model::{JsonText, KeepReplaced, MOST_MILLISECONDS, Passed};
 use serde_json::{Value, json};
 
 use crate::http::app::stores::Documents;
@@ -189,9 +189,9 @@ async fn members(request: &mut Request, known: &[&str]) -> Result<JsonText> {
 fn times(body: &JsonText) -> Result<Times> {
     let trash_ms = if is_off(body, "trash") { None } else { time(body, "trash")? };
     if trash_ms.is_some_and(|trash_ms| trash_ms < Passed::SHORTEST_MS) {
-        let days = Passed::SHORTEST_MS / 86_400_000;
+        let shortest = KeepReplaced::Milliseconds(Passed::SHORTEST_MS);
         return Err(ApiError::bad_request(format!(
-            "`trash` must be at least {days}d: within it a device that was cut off sends what it had written"
+            "`trash` must be at least {shortest}: within it a device that was cut off sends what it had written"
         )));
     }
     Ok(Times { grace_ms: time(body, "grace")?.unwrap_or(GRACE_MS), trash_ms })
