@@ -409,7 +409,7 @@ fn chunks_of_a_vault_are_collected_by_a_command_and_a_request() {
     }
     assert!(send(&server, "PUT", &local, &milestone).starts_with("HTTP/1.1 201"));
     let complaint = fail(&[&["vault", "collect", name, "--trash", "47h"][..], &url].concat()).1;
-    assert!(complaint.contains("--trash must be at least 2days"), "{complaint}");
+    assert!(complaint.contains("--trash must be at least 2d: within it"), "{complaint}");
     let told = collect(&["--trash", "2d"]);
     assert!(told.lines().last().unwrap_or_default().starts_with("The trash waits for these devices, "), "{told}");
     let (mut milestone, seq) = (get(&server, &local), get(&server, &format!("/{name}"))["update_seq"].clone());
